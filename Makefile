@@ -1,0 +1,48 @@
+# Every target sets itself up. The set-up is skipped while pyproject.toml is older than its stamp.
+PYTHON ?= python3
+VENV   := .venv
+PEERS  := .venv-peers
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: setup demo test check bench learn chaos clean peers
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/ludus demo
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/pytest -q
+
+chaos: setup
+	$(BIN)/python benchmarks/chaos.py
+
+peers: $(PEERS)/.ready
+
+$(PEERS)/.ready: benchmarks/peers.txt pyproject.toml
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install -q --disable-pip-version-check -r benchmarks/peers.txt -e .
+	touch $@
+
+bench: setup peers
+	$(BIN)/python benchmarks/rpc.py
+
+learn: setup
+	@echo "make learn: learning runs arrive with training; see CHANGELOG.md for what works today."
+
+clean:
+	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
