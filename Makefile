@@ -33,9 +33,9 @@ chaos: setup
 
 peers: $(PEERS)/.ready
 
-$(PEERS)/.ready: benchmarks/peers.txt pyproject.toml
+$(PEERS)/.ready: benchmarks/peers.txt
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/pip install -q --disable-pip-version-check -r benchmarks/peers.txt -e .
+	$(PEERS)/bin/pip install -q --disable-pip-version-check -r benchmarks/peers.txt
 	touch $@
 
 bench: setup peers

@@ -1,0 +1,1 @@
+"""Calls to names: workers, their control panel, commands by decorator, and the solver that finds a replica."""

@@ -1,0 +1,157 @@
+"""A call at its caller: who makes it, its number, and what became of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from ludus import errors
+from ludus.data import codec
+from ludus.rpc import deadline
+from ludus.rpc.arena import CALL_WINDOW
+from ludus.rpc.transport import Buffer
+
+__all__ = ["Caller", "Pending", "Reader", "encode_body", "new_call"]
+
+_FIRST_PROBE_S = 0.25
+
+
+class Reader(Protocol):
+    """What reads the answer of a call: a link, or whatever holds it until there is one."""
+
+    def wait(self, pending: Pending) -> None:
+        """Return once `pending` is done or has another reader."""
+        ...
+
+    def pump(self) -> None:
+        """Take in what has arrived; never waits."""
+        ...
+
+    def tend(self) -> None:
+        """End the calls whose deadline has passed and ask after those that have waited long."""
+        ...
+
+    def fileno(self) -> int | None:
+        """Readable when `pump` has something to do; `None` when only time will tell."""
+        ...
+
+
+class Caller:
+    """Who calls: an identity and its numbered, unsettled calls, which may be spread over several servers."""
+
+    def __init__(self) -> None:
+        self.client = os.urandom(16)
+        self._lock = threading.Lock()
+        self._last = 0
+        self._unsettled: dict[int, int] = {}  # seq → slot; in order, so the first is the oldest
+        self._slots = list(range(CALL_WINDOW - 1, -1, -1))
+
+    def begin(self) -> tuple[int, int]:
+        """The number and the slot of a new call. Raises `Overloaded` when too many are on the way."""
+        with self._lock:
+            if not self._slots:
+                raise errors.Overloaded(
+                    f"a caller may have {CALL_WINDOW} calls on the way; wait for some of them first"
+                )
+            self._last = seq = self._last + 1
+            self._unsettled[seq] = slot = self._slots.pop()
+            return seq, slot
+
+    def settle(self, seq: int) -> None:
+        with self._lock:
+            slot = self._unsettled.pop(seq, None)
+            if slot is not None:
+                self._slots.append(slot)
+
+    def settled(self) -> tuple[int, list[int]]:
+        """Every call below the first number is settled, except those listed: calls that take much longer."""
+        slow: list[int] = []
+        with self._lock:
+            for seq in self._unsettled:
+                if self._last - seq < CALL_WINDOW:
+                    return seq, slow
+                slow.append(seq)
+            return self._last, slow
+
+    def __len__(self) -> int:
+        return len(self._unsettled)
+
+
+class Pending:
+    """A call on its way."""
+
+    done = False
+    link: Reader | None = None
+    event: threading.Event | None = None
+    probe_gap = _FIRST_PROBE_S
+    next_probe = 0.0
+    tried: tuple[object, ...] = ()
+    _value: Any = None
+    _error: BaseException | None = None
+    _callbacks: tuple[Callable[[Pending], None], ...] = ()
+
+    def __init__(self, seq: int, slot: int, command: str, body: Sequence[Buffer], deadline_at: float) -> None:
+        self.seq = seq
+        self.slot = slot
+        self.command = command
+        self.body = body
+        self.deadline = deadline_at
+
+    def result(self) -> Any:
+        """Wait for the end of the call; its result. Raises what it failed with."""
+        while not self.done:
+            link = self.link
+            if link is None:
+                raise errors.RpcError(f"call {self.command!r} was never sent")
+            link.wait(self)
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    @property
+    def error(self) -> BaseException | None:
+        """What a finished call failed with."""
+        return self._error
+
+    def add_done_callback(self, callback: Callable[[Pending], None]) -> None:
+        """Called by the thread that reads the answer; at once if it is there."""
+        self._callbacks = (*self._callbacks, callback)
+        if self.done:
+            self._run_callbacks()
+
+    def finish(self, value: Any, error: BaseException | None) -> None:
+        if self.done:
+            return
+        self._value = value
+        self._error = error
+        self.body = ()
+        self.done = True
+        if self.event is not None:
+            self.event.set()
+        if self._callbacks:
+            self._run_callbacks()
+
+    def _run_callbacks(self) -> None:
+        callbacks, self._callbacks = self._callbacks, ()
+        for callback in callbacks:
+            callback(self)
+
+
+def encode_body(args: Sequence[Any], kwargs: Mapping[str, Any] | None, limits: codec.Limits) -> Sequence[Buffer]:
+    return codec.encode([list(args), kwargs or {}], limits=limits)
+
+
+def new_call(
+    caller: Caller,
+    command: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    timeout_s: float,
+    limits: codec.Limits,
+) -> Pending:
+    """A numbered call that ends within `timeout_s` and within the deadline of the call being handled, if any."""
+    body = encode_body(args, kwargs, limits)
+    return Pending(*caller.begin(), command, body, time.monotonic() + deadline.limit(timeout_s))

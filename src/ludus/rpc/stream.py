@@ -1,0 +1,130 @@
+"""Messages on a byte stream: a table of frames, then the small frames themselves; large ones lie in shared memory.
+
+    u32 body bytes │ u16 frames │ u16 zero │ frames × u64 │ body: the inline frames, each padded to 8 bytes
+
+A table entry with its top bit clear is an inline frame's length; with it set, a block of the arena (see `arena`).
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from ludus.rpc.arena import MIN_SHARED_BYTES, SHARED, InSide, OutSide
+from ludus.rpc.transport import Buffer, ChannelClosed, Frames
+
+__all__ = ["MAX_FRAMES", "Reader", "pack"]
+
+MAX_FRAMES = 0xFFFF
+_HEAD = struct.Struct("<IHH")
+_PAD = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
+_TABLES = {n: struct.Struct(f"<IHH{n}Q") for n in range(1, 17)}
+_ENTRIES = {n: struct.Struct(f"<{n}Q") for n in range(1, 17)}
+_JOIN_BYTES = 4096
+_BUFFER_BYTES = 128 << 10
+
+
+def pack(frames: Frames, arena: OutSide | None) -> tuple[list[Buffer], int]:
+    """The buffers to write, in order, for one message, and their bytes in all."""
+    table: list[int] = []
+    body: list[Buffer] = []
+    size = 0
+    for frame in frames:
+        length = frame.nbytes if type(frame) is memoryview else len(frame)
+        if length >= MIN_SHARED_BYTES and arena is not None:
+            entry = arena.put(memoryview(frame).cast("B"))
+            if entry is not None:
+                table.append(entry)
+                continue
+        table.append(length)
+        if length:
+            body.append(frame)
+        size += length
+        pad = length & 7
+        if pad:
+            body.append(_PAD[pad])
+            size += 8 - pad
+    n = len(table)
+    head = (_TABLES.get(n) or struct.Struct(f"<IHH{n}Q")).pack(size, n, 0, *table)
+    size += len(head)
+    if size < _JOIN_BYTES:
+        return [b"".join((head, *body))], size
+    return [head, *body], size
+
+
+class Reader:
+    """The receiving end of one stream. Limits are checked before anything is allocated."""
+
+    def __init__(self, sock: socket.socket, arena: InSide | None, *, max_bytes: int) -> None:
+        self._sock = sock
+        self._arena = arena
+        self._max_bytes = max_bytes
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._end = 0
+        self._large: memoryview | None = None  # a message too large for the buffer, being filled
+        self._filled = 0
+
+    def read(self, flags: int = 0) -> list[Frames]:
+        """One read from the socket, and the messages it completed.
+
+        Raises `BlockingIOError` when there is nothing, `ChannelClosed` at its end or when it makes no sense.
+        """
+        if self._large is not None:
+            return self._read_large(flags)
+        count = self._sock.recv_into(self._view[self._end :], 0, flags)
+        if count == 0:
+            raise ChannelClosed("the other end is gone")
+        end = self._end + count
+        messages: list[Frames] = []
+        start = 0
+        while end - start >= 8:
+            size, num_frames, zero = _HEAD.unpack_from(self._buffer, start)
+            total = 8 + 8 * num_frames + size
+            if zero or not num_frames or total > self._max_bytes:
+                raise ChannelClosed(f"malformed message, or one of {total} bytes where {self._max_bytes} are allowed")
+            if end - start < total:
+                if total > _BUFFER_BYTES:
+                    self._large = memoryview(bytearray(total))
+                    self._filled = end - start
+                    self._large[: self._filled] = self._view[start:end]
+                    self._end = 0
+                    return messages
+                break
+            messages.append(self._frames(memoryview(bytearray(self._view[start : start + total])), num_frames))
+            start += total
+        rest = end - start
+        if start and rest:
+            self._buffer[:rest] = self._buffer[start:end]
+        self._end = rest
+        return messages
+
+    def _read_large(self, flags: int) -> list[Frames]:
+        large = self._large
+        assert large is not None
+        count = self._sock.recv_into(large[self._filled :], 0, flags)
+        if count == 0:
+            raise ChannelClosed("the other end is gone in the middle of a message")
+        self._filled += count
+        if self._filled < large.nbytes:
+            return []
+        self._large = None
+        return [self._frames(large, _HEAD.unpack_from(large)[1])]
+
+    def _frames(self, message: memoryview, num_frames: int) -> Frames:
+        frames: list[Buffer] = []
+        at = 8 + 8 * num_frames
+        entries = _ENTRIES.get(num_frames) or struct.Struct(f"<{num_frames}Q")
+        for entry in entries.unpack_from(message, 8):
+            if entry >= SHARED:
+                frame = self._arena.take(entry) if self._arena is not None else None
+                if frame is None:
+                    raise ChannelClosed("a frame points outside the shared memory")
+                frames.append(frame)
+                continue
+            end = at + entry
+            if end > message.nbytes:
+                raise ChannelClosed("a frame reaches past its message")
+            frames.append(message[at:end])
+            at = end + 7 & ~7
+        return frames

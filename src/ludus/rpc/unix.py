@@ -1,0 +1,347 @@
+"""The same-host path: unix sockets as doorbells, shared memory for what is large, no thread in between.
+
+The caller blocks in `recv` on its own connection; the server waits on all of them. On connecting, the server sends a
+hello with its instance and the connection's shared memory, so each can tell what became of the other's last words.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from ludus import errors
+from ludus.rpc import stream
+from ludus.rpc.arena import Arena
+from ludus.rpc.patience import Patience
+from ludus.rpc.reactor import Reactor
+from ludus.rpc.transport import Buffer, ChannelClosed, Deliver, Frames
+
+__all__ = ["UnixChannel", "UnixListener", "remove_stale"]
+
+_HELLO = struct.Struct("<8s32s")
+_MAGIC = b"ludus/1\0"
+_TICK_S = 0.05
+_MAX_OUTBOX_BYTES = 256 << 20
+_STALE_AFTER_S = 60.0
+_PEER_CREDENTIALS = struct.Struct("3i")
+
+
+class UnixChannel:
+    """A caller's end."""
+
+    same_host = True
+
+    def __init__(self, path: str, *, timeout_s: float, max_bytes: int) -> None:
+        """Connect. Raises `Unreachable` when nobody listens at `path`."""
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._sock.settimeout(max(timeout_s, 0.001))
+            self._sock.connect(path)
+            hello, fds, _flags, _addr = socket.recv_fds(self._sock, _HELLO.size, 1)
+            self.instance = self._check(hello, fds)
+        except (OSError, ChannelClosed) as error:
+            self._sock.close()
+            raise errors.Unreachable(f"nobody answers at {path}: {error}") from error
+        self._arena = Arena(fds[0], is_server=False)
+        self._sock.settimeout(None)
+        # The kernel ends a blocking recv or send after a tick, so deadlines hold at one system call for each message.
+        tick = struct.pack("ll", 0, int(_TICK_S * 1e6))
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, tick)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, tick)
+        self._reader = stream.Reader(self._sock, self._arena.inside, max_bytes=max_bytes)
+        self._patience = Patience()
+
+    @staticmethod
+    def _check(hello: bytes, fds: list[int]) -> str:
+        if len(hello) == _HELLO.size and len(fds) == 1:
+            magic, instance = _HELLO.unpack(hello)
+            if magic == _MAGIC and Arena.is_valid_size(os.fstat(fds[0]).st_size):
+                return str(instance.decode("ascii", "replace"))
+        for fd in fds:
+            os.close(fd)
+        raise ChannelClosed("what answers there is not a Ludus server of this version")
+
+    def send(self, frames: Frames, timeout_s: float) -> None:
+        buffers, size = stream.pack(frames, self._arena.outside)
+        try:
+            sent = self._sock.send(buffers[0]) if len(buffers) == 1 else self._sock.sendmsg(buffers)
+            if sent == size:
+                return
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
+        self._send_rest(buffers, sent, timeout_s)
+
+    def _send_rest(self, buffers: list[Buffer], sent: int, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        rest = _after(buffers, sent)
+        while rest:
+            try:
+                rest = _after(rest, self._sock.sendmsg(rest[:64]))
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    self.close()  # half a message is out: the stream cannot go on
+                    raise errors.DeadlineExceeded(
+                        f"the server took no more data for {timeout_s:.3g} s; the call was not run"
+                    ) from None
+            except OSError as error:
+                raise ChannelClosed(str(error)) from error
+
+    def receive(self, timeout_s: float) -> list[Frames]:
+        try:
+            return self._reader.read(socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            if timeout_s <= 0:
+                return []
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
+        if self._patience.willing:
+            found = self._patience.look(self._try)
+            if found:
+                return found
+        return self._sleep(timeout_s)
+
+    def _try(self) -> list[Frames]:
+        try:
+            return self._reader.read(socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
+
+    def _sleep(self, timeout_s: float) -> list[Frames]:
+        since = self._patience.fall_asleep()
+        if timeout_s < _TICK_S:
+            poller = select.poll()
+            poller.register(self._sock, select.POLLIN)
+            poller.poll(timeout_s * 1e3)
+            return self._try()
+        try:
+            messages = self._reader.read()
+        except BlockingIOError:
+            messages = []
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
+        self._patience.woke(since)
+        return messages
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def began(self, slot: int, seq: int) -> bool | None:
+        return self._arena.is_marked(slot, seq)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class UnixListener:
+    """A server's door at `path`."""
+
+    def __init__(self, path: Path, *, instance: str, reactor: Reactor, deliver: Deliver, max_bytes: int) -> None:
+        self.path = path
+        self._instance = instance.encode("ascii")
+        self._reactor = reactor
+        self._deliver = deliver
+        self._max_bytes = max_bytes
+        self._connections: set[_Connection] = set()
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._bind()
+        except OSError:
+            self._sock.close()
+            raise
+        self._sock.listen(512)
+        self._sock.setblocking(False)
+        reactor.add(self._sock.fileno(), self._on_caller)
+
+    def _bind(self) -> None:
+        try:
+            self._sock.bind(str(self.path))
+        except OSError:
+            if not _is_stale(self.path):
+                raise
+            self.path.unlink(missing_ok=True)
+            self._sock.bind(str(self.path))
+
+    @property
+    def num_connections(self) -> int:
+        return len(self._connections)
+
+    def _on_caller(self, _events: int) -> None:
+        while True:
+            try:
+                sock, _ = self._sock.accept()
+            except OSError:  # nothing more, or a caller that left before we came to the door
+                return
+            if not _is_same_user(sock):
+                sock.close()
+                continue
+            fd = Arena.make()
+            try:
+                socket.send_fds(sock, [_HELLO.pack(_MAGIC, self._instance)], [fd])
+            except OSError:
+                os.close(fd)
+                sock.close()
+                continue
+            sock.setblocking(False)
+            connection = _Connection(
+                sock, Arena(fd, is_server=True), self._reactor, self._deliver, self._forget, self._max_bytes
+            )
+            self._connections.add(connection)
+
+    def _forget(self, connection: _Connection) -> None:
+        self._connections.discard(connection)
+
+    def close(self) -> None:
+        self._reactor.remove(self._sock.fileno())
+        self._sock.close()
+        self.path.unlink(missing_ok=True)
+        for connection in list(self._connections):
+            connection.close()
+
+
+class _Connection:
+    """A server's end of one caller's connection."""
+
+    same_host = True
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        arena: Arena,
+        reactor: Reactor,
+        deliver: Deliver,
+        forget: Callable[[_Connection], None],
+        max_bytes: int,
+    ) -> None:
+        self.closed = False
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._arena = arena
+        self._reactor = reactor
+        self._deliver = deliver
+        self._forget = forget
+        self._reader = stream.Reader(sock, arena.inside, max_bytes=max_bytes)
+        self._outbox: deque[memoryview] = deque()
+        self._outbox_bytes = 0
+        self.begin = arena.mark
+        reactor.add(self._fd, self._on_ready)
+
+    def _on_ready(self, events: int) -> None:
+        if events & select.EPOLLOUT:
+            self._flush()
+        if not events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
+            return
+        try:
+            messages = self._reader.read()
+        except BlockingIOError:
+            return
+        except (OSError, ChannelClosed):
+            self.close()
+            return
+        for frames in messages:
+            self._deliver(self, frames)
+
+    def send(self, frames: Frames) -> None:
+        if self.closed:
+            return
+        buffers, size = stream.pack(frames, self._arena.outside)
+        if self._outbox:
+            self._keep(buffers, 0)
+            return
+        try:
+            sent = self._sock.send(buffers[0]) if len(buffers) == 1 else self._sock.sendmsg(buffers)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.close()
+            return
+        if sent != size:
+            self._keep(buffers, sent)
+
+    def _keep(self, buffers: list[Buffer], sent: int) -> None:
+        """Copy what did not fit into the socket; the handler may change its arrays once it has returned."""
+        for rest in _after(buffers, sent):
+            self._outbox.append(memoryview(bytes(rest)))
+            self._outbox_bytes += rest.nbytes
+        if self._outbox_bytes > _MAX_OUTBOX_BYTES:
+            self.close()  # a caller that does not read its answers
+            return
+        self._reactor.modify(self._fd, select.EPOLLIN | select.EPOLLOUT)
+
+    def _flush(self) -> None:
+        while self._outbox:
+            first = self._outbox[0]
+            try:
+                sent = self._sock.send(first)
+            except BlockingIOError:
+                return
+            except OSError:
+                self.close()
+                return
+            self._outbox_bytes -= sent
+            if sent < first.nbytes:
+                self._outbox[0] = first[sent:]
+                return
+            self._outbox.popleft()
+        if not self.closed:
+            self._reactor.modify(self._fd, select.EPOLLIN)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._reactor.remove(self._fd)
+        self._sock.close()
+        self._outbox.clear()
+        self._forget(self)
+
+
+def _after(buffers: list[Buffer] | list[memoryview], sent: int) -> list[memoryview]:
+    """What is left of `buffers` once `sent` bytes are out."""
+    rest: list[memoryview] = []
+    for buffer in buffers:
+        view = memoryview(buffer).cast("B")
+        if sent >= view.nbytes:
+            sent -= view.nbytes
+        else:
+            rest.append(view[sent:])
+            sent = 0
+    return rest
+
+
+def _is_same_user(sock: socket.socket) -> bool:
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+    return bool(_PEER_CREDENTIALS.unpack(raw)[1] in (os.getuid(), 0))
+
+
+def remove_stale(folder: Path) -> None:
+    """Unlink the sockets that killed servers left in `folder`."""
+    for path in folder.glob("*.sock"):
+        try:
+            if time.time() - path.stat().st_mtime > _STALE_AFTER_S and _is_stale(path):
+                path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            continue
+
+
+def _is_stale(path: Path) -> bool:
+    """Whether `path` is a socket that nobody listens at any more."""
+    if not path.is_socket():
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False

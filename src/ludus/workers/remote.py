@@ -1,0 +1,54 @@
+"""What a handle becomes inside a worker: an object whose methods are calls to the service it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ludus.core import Names
+from ludus.rpc.client import Pending
+from ludus.workers.solver import Solver
+
+__all__ = ["Remote"]
+
+
+class Remote:
+    """`remote.act(obs)` runs `act` at a live replica; `remote.submit("act", obs)` does not wait for it."""
+
+    def __init__(
+        self,
+        service: str,
+        *,
+        experiment: str | None = None,
+        trial: str | None = None,
+        names: Names | None = None,
+        secret: str | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        self._service = service
+        self._solver = Solver(experiment, trial, names=names, secret=secret, timeout_s=timeout_s)
+
+    def __getattr__(self, command: str) -> Callable[..., Any]:
+        if command.startswith("_"):
+            raise AttributeError(command)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._solver.retrieve(self._service, command, *args, **kwargs)
+
+        call.__name__ = command
+        self.__dict__[command] = call
+        return call
+
+    def submit(self, command: str, *args: Any, **kwargs: Any) -> Pending:
+        """Send a call and go on; `.result()` has the result."""
+        return self._solver.submit(self._service, command, args, kwargs)
+
+    @property
+    def solver(self) -> Solver:
+        return self._solver
+
+    def __repr__(self) -> str:
+        return f"Remote({self._service!r})"
+
+    def close(self) -> None:
+        self._solver.close()

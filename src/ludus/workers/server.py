@@ -1,0 +1,95 @@
+"""A worker's server: an RPC server that is found by the worker's name."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from ludus import errors
+from ludus.core import Names
+from ludus.discovery import names as spell
+from ludus.rpc.batching import Batching
+from ludus.rpc.server import RpcServer, ServerStatistics
+from ludus.workers.register import register_all
+
+__all__ = ["WorkerServer"]
+
+
+class WorkerServer:
+    """Serves handlers under `experiment/trial/worker/<worker_name>`, a lease that lapses when the process is killed."""
+
+    def __init__(
+        self,
+        worker_name: str,
+        *,
+        experiment: str,
+        trial: str,
+        names: Names,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        secret: str | None = None,
+        ttl: float = 2.0,
+    ) -> None:
+        self.worker_name = worker_name
+        self.experiment = experiment
+        self.trial = trial
+        self._names = names
+        self._key = spell.worker(experiment, trial, worker_name)
+        self._ttl = ttl
+        self._rpc = RpcServer(port, host=host, secret=secret)
+        self._added = False
+
+    def register_handler(
+        self,
+        command: str,
+        handler: Callable[..., Any],
+        *,
+        response: bool = True,
+        batching: Batching | None = None,
+    ) -> None:
+        """Run `handler(**kwargs)` when `command` is requested."""
+        self._rpc.register_handler(command, handler, response=response, batching=batching)
+
+    def register_service(self, service: object) -> None:
+        """Answer the `@register`ed commands of `service`."""
+        register_all(self._rpc, service)
+
+    def start(self) -> None:
+        """Open the doors and put the name up. A name that a dead predecessor left is taken over."""
+        self._rpc.start()
+        if not self._added:
+            self._names.add(self._key, self._rpc.address, ttl=self._ttl, replace=True)
+            self._added = True
+
+    @property
+    def address(self) -> str:
+        return self._rpc.address
+
+    def handle_requests(self, max_count: int | None = None, *, timeout_s: float = 0.0) -> int:
+        """Handle what is there, at most `max_count` requests, after waiting up to `timeout_s` for the first."""
+        if not self._added:
+            self.start()
+        return self._rpc.handle_requests(max_count, timeout_s=timeout_s)
+
+    def wake(self) -> None:
+        """Make a waiting `handle_requests` return. Safe from any thread and from signal handlers."""
+        self._rpc.wake()
+
+    def statistics(self) -> ServerStatistics:
+        return self._rpc.statistics()
+
+    def close(self) -> None:
+        """Take the name down and close the doors. Doing it twice does nothing."""
+        if self._added:
+            self._added = False
+            with contextlib.suppress(errors.DiscoveryError):  # the lease lapses by itself
+                self._names.delete(self._key)
+        self._rpc.close()
+
+    def __enter__(self) -> WorkerServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()

@@ -1,0 +1,275 @@
+"""The worker: a life in named phases around one short, repeated piece of work.
+
+    class Counter(Worker):
+        def _configure(self, config):
+            self.step = config.get("step", 1)
+            self.total = 0
+
+        def _poll(self):
+            self.total += self.step
+
+        def _stats(self):
+            return {"total": self.total}
+
+Between polls the worker answers its server: the control commands below, and whatever else is registered there.
+Commands wait while `_poll` runs, so `_poll` should be short (milliseconds).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ludus import errors
+from ludus.core import WorkerStatus
+from ludus.workers.register import commands_of
+from ludus.workers.server import WorkerServer
+
+__all__ = ["ServiceWorker", "Worker", "make_worker"]
+
+_log = logging.getLogger(__name__)
+_REQUESTS_BETWEEN_POLLS = 64
+
+
+class Worker:
+    """Subclass and override `_poll` and, as needed, the other methods with a leading underscore.
+
+    `idle_s` is how long the loop waits for requests when `_poll` returned 0, that is, had nothing to do.
+    """
+
+    idle_s = 0.005
+
+    def __init__(self, server: WorkerServer) -> None:
+        self.server = server
+        self.config: dict[str, Any] = {}
+        self.status = WorkerStatus.CREATED
+        self.exit_reason = ""
+        self._exit_asked: str | None = None
+        self._drain = True
+        self._born = time.monotonic()
+        self._last_poll = self._born
+        self._num_polls = 0
+        commands = ("configure", "start", "pause", "resume", "reconfigure", "stats", "ping", "interrupt", "exit")
+        for command in commands:
+            server.register_handler(command, getattr(self, command))
+
+    # -- for subclasses -----------------------------------------------------------------------------------------
+
+    def _configure(self, config: Mapping[str, Any]) -> None:
+        """Take the configuration, before the start."""
+
+    def _reconfigure(self, config: Mapping[str, Any]) -> None:
+        """Take changed settings while running; the default is `_configure` with the merged configuration."""
+        self._configure(self.config)
+
+    def _start(self) -> None:
+        """Called once, when the worker starts."""
+
+    def _poll(self) -> int | None:
+        """One short piece of work. Returning 0 means that there was nothing to do; call `finish` to end."""
+        raise NotImplementedError(f"{type(self).__name__} must define _poll")
+
+    def _exit(self) -> None:
+        """Called once at the end of a worker that was started, whatever the reason, except `interrupt`."""
+
+    def _stats(self) -> Mapping[str, Any]:
+        """What `stats` shows beside the worker's own figures."""
+        return {}
+
+    def finish(self) -> None:
+        """End well after this poll: the worker is done."""
+        self.status = WorkerStatus.DONE
+
+    # -- commands -----------------------------------------------------------------------------------------------
+
+    def configure(self, config: Mapping[str, Any] | None = None) -> None:
+        """created → ready."""
+        self._expect("configure", WorkerStatus.CREATED)
+        self.config = dict(config or {})
+        self._configure(self.config)
+        self.status = WorkerStatus.READY
+
+    def start(self) -> None:
+        """ready → running."""
+        self._expect("start", WorkerStatus.READY)
+        self._start()
+        self.status = WorkerStatus.RUNNING
+
+    def pause(self) -> None:
+        """running → paused: requests are answered, `_poll` is not called."""
+        self._expect("pause", WorkerStatus.RUNNING, WorkerStatus.PAUSED)
+        self.status = WorkerStatus.PAUSED
+
+    def resume(self) -> None:
+        """paused → running."""
+        self._expect("resume", WorkerStatus.PAUSED, WorkerStatus.RUNNING)
+        self.status = WorkerStatus.RUNNING
+
+    def reconfigure(self, config: Mapping[str, Any] | None = None) -> None:
+        """Change settings of a live worker. When it refuses them, the old ones stay."""
+        self._expect("reconfigure", WorkerStatus.READY, WorkerStatus.RUNNING, WorkerStatus.PAUSED)
+        before = self.config
+        self.config = {**before, **(config or {})}
+        try:
+            self._reconfigure(config or {})
+        except BaseException:
+            self.config = before
+            raise
+
+    def ping(self) -> dict[str, Any]:
+        """Proof of life."""
+        return {
+            "status": self.status.value,
+            "pid": os.getpid(),
+            "uptime_s": time.monotonic() - self._born,
+            "since_poll_s": time.monotonic() - self._last_poll,
+        }
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of the worker, of its server, and its own."""
+        server = self.server.statistics()
+        return {
+            **self.ping(),
+            "num_polls": self._num_polls,
+            "num_requests": server.num_run,
+            "num_failed": server.num_failed,
+            "num_waiting": server.num_waiting,
+            "batches": {name: [b.num_batches, b.num_calls] for name, b in server.batches.items()},
+            **self._stats(),
+        }
+
+    def interrupt(self) -> None:
+        """Leave at once, without `_exit`."""
+        self._drain = False
+        self.request_exit("interrupted")
+
+    def exit(self) -> None:
+        """Leave after the present poll."""
+        self.request_exit("asked to exit")
+
+    def request_exit(self, reason: str) -> None:
+        """Have `run` return soon. Safe from any thread and from signal handlers."""
+        self._exit_asked = reason
+        self.server.wake()
+
+    def _expect(self, command: str, *allowed: WorkerStatus) -> None:
+        if self.status not in allowed:
+            raise errors.WorkerError(
+                f"cannot {command} worker {self.server.worker_name}: it is {self.status.value}, "
+                f"and must be {' or '.join(allowed)}"
+            )
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def run(self, *, start: bool = True) -> None:
+        """Live until done, failed or asked to exit; raises what `_poll` raised.
+
+        With `start=False` a worker that is not started waits for its `configure` and `start` commands.
+        """
+        self.server.start()
+        started = False
+        try:
+            if start:
+                if self.status is WorkerStatus.CREATED:
+                    self.configure()
+                if self.status is WorkerStatus.READY:
+                    self.start()
+            while not self.status.is_final and self._exit_asked is None:
+                self._turn()
+                started = started or self.status in (WorkerStatus.RUNNING, WorkerStatus.PAUSED)
+        except BaseException:
+            self.status = WorkerStatus.FAILED
+            raise
+        finally:
+            self._leave(started)
+
+    def _turn(self) -> None:
+        if self.status is not WorkerStatus.RUNNING:
+            self.server.handle_requests(timeout_s=0.5)
+            return
+        self.server.handle_requests(_REQUESTS_BETWEEN_POLLS)
+        if self.status is not WorkerStatus.RUNNING or self._exit_asked is not None:
+            return
+        worked = self._poll()
+        self._num_polls += 1
+        self._last_poll = time.monotonic()
+        if worked == 0 and self.status is WorkerStatus.RUNNING:
+            self.server.handle_requests(timeout_s=self.idle_s)
+
+    def _leave(self, started: bool) -> None:
+        if not self.status.is_final:
+            self.status = WorkerStatus.EXITED
+            self.exit_reason = self._exit_asked or ""
+        try:
+            if started and self._drain:
+                self._exit()
+        finally:
+            self.server.close()
+
+
+class ServiceWorker(Worker):
+    """Hosts an object of a plain class: its `@register`ed methods are served.
+
+    If it has a `run()` method, that runs in a thread of its own; when it returns, the worker is done, and when it
+    raises, the worker fails. `stop()` is called to end a `run` that is still going, and `close()` at the very end;
+    both are optional.
+    """
+
+    idle_s = 0.5
+
+    def __init__(self, server: WorkerServer, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        super().__init__(server)
+        self._make: Callable[[], Any] = lambda: cls(*args, **kwargs)
+        self.service: Any = None
+        self._thread: threading.Thread | None = None
+        self._thread_error: BaseException | None = None
+
+    def _configure(self, config: Mapping[str, Any]) -> None:
+        if self.service is None:
+            self.service = self._make()
+            self.server.register_service(self.service)
+
+    def _start(self) -> None:
+        run = getattr(self.service, "run", None)
+        if callable(run) and "run" not in commands_of(self.service):
+            self._thread = threading.Thread(target=self._run_service, args=(run,), daemon=True, name="run")
+            self._thread.start()
+
+    def _run_service(self, run: Any) -> None:
+        try:
+            run()
+        except BaseException as error:
+            self._thread_error = error
+        finally:
+            self.server.wake()
+
+    def _poll(self) -> int:
+        thread = self._thread
+        if thread is not None and not thread.is_alive():
+            if self._thread_error is not None:
+                raise self._thread_error
+            self.finish()
+        return 0
+
+    def _stats(self) -> Mapping[str, Any]:
+        stats = getattr(self.service, "stats", None)
+        return dict(stats()) if callable(stats) and "stats" not in commands_of(self.service) else {}
+
+    def _exit(self) -> None:
+        thread = self._thread
+        if thread is not None and thread.is_alive() and callable(getattr(self.service, "stop", None)):
+            self.service.stop()
+            thread.join(1.0)
+        if callable(getattr(self.service, "close", None)):
+            self.service.close()
+
+
+def make_worker(server: WorkerServer, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Worker:
+    """A worker of `cls`: itself, if it is a `Worker`, or one that hosts an object of it."""
+    if issubclass(cls, Worker):
+        return cls(server, *args, **kwargs)
+    return ServiceWorker(server, cls, args, kwargs)
