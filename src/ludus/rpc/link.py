@@ -21,6 +21,7 @@ from ludus.rpc.transport import Buffer, Channel, ChannelClosed, Frames
 __all__ = ["ClientStatistics", "Link"]
 
 CONNECT_TIMEOUT_S = 5.0
+RECONNECT_TIMEOUT_S = 1.0
 _LAST_PROBE_S = 2.0
 _TICK_S = 0.05
 
@@ -168,14 +169,15 @@ class Link:
 
     def _step(self, pending: Pending) -> None:
         """Read for a while on behalf of `pending`."""
-        now = time.monotonic()
-        if now >= pending.next_probe and self._expire(pending, now):
-            return
         channel = self._channel
         if channel is None:
             self._await_verdict(pending)
             return
-        self._receive(channel, min(pending.deadline, pending.next_probe) - now)
+        now = time.monotonic()
+        left = pending.next_probe - now
+        self._receive(channel, left)
+        if left <= 0 and not pending.done:
+            self.tend()  # for the others too: perhaps nobody waits for them yet
 
     def _await_verdict(self, pending: Pending) -> None:
         """Another thread is just deciding what becomes of the calls of a broken connection."""
@@ -304,14 +306,19 @@ class Link:
         self._channel = None
         instance = self._instance
         channel.close()
-        for pending in list(self._pending.values()):
-            try:
-                fresh = self._connected(pending.deadline)
-            except errors.RpcError as error:
-                # Nobody listens any more, so nothing will begin any more: the marks say how it ended.
+        if not self._pending:
+            return
+        try:
+            fresh = self._connected(time.monotonic() + RECONNECT_TIMEOUT_S)
+        except errors.RpcError as error:
+            # Nobody listens any more, so nothing will begin any more: the marks say how it ended.
+            for pending in list(self._pending.values()):
                 self._give_up(pending, channel.began(pending.slot, pending.seq), error)
-                continue
-            same = bool(instance) and self._instance == instance
+            return
+        same = bool(instance) and self._instance == instance
+        for pending in list(self._pending.values()):
+            if not self._uses(fresh):
+                return  # lost once more: that loss saw to the rest
             began = channel.began(pending.slot, pending.seq)
             if began is False:
                 self._num_resent += 1
@@ -320,8 +327,9 @@ class Link:
                 self._probe(pending)
             else:
                 self._give_up(pending, began, errors.Unreachable("another server took its place"))
-            if self._channel is not fresh:
-                return  # lost once more: that loss saw to the rest
+
+    def _uses(self, channel: Channel) -> bool:
+        return self._channel is channel
 
     def _give_up(self, pending: Pending, began: bool | None, error: errors.RpcError) -> None:
         if began is False:

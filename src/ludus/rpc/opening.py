@@ -33,8 +33,8 @@ def nearest(
                 raise
             unix_error = error
     if transport in (None, "zmq") and address.tcp:
-        if unix_error is not None and _is_dead(address):
-            raise unix_error
+        if here and _is_dead(address):
+            raise unix_error or errors.Unreachable(f"the server's process {address.pid} is gone")
         from ludus.rpc.zmq import ZmqChannel
 
         return ZmqChannel(

@@ -25,6 +25,7 @@ from ludus.rpc import deadline, failures, messages
 from ludus.rpc.address import Address, host_id, socket_path
 from ludus.rpc.arena import CALL_WINDOW
 from ludus.rpc.batching import Batching, BatchStatistics, Gathering, run_stacked
+from ludus.rpc.deferred import Deferred
 from ludus.rpc.ledger import Ledger, LedgerStatistics, Seen
 from ludus.rpc.memory import MemoryListener
 from ludus.rpc.reactor import Reactor
@@ -36,42 +37,6 @@ __all__ = ["Deferred", "RpcServer", "ServerStatistics"]
 _log = logging.getLogger(__name__)
 TRANSPORTS = ("memory", "unix", "zmq")
 MAX_DEFERRED = 65_536
-
-
-class Deferred:
-    """What a handler returns to answer later, from any thread: once, with `set_result` or `set_error`."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._outcome: tuple[Any, BaseException | None] | None = None
-        self._finish: Callable[[Any, BaseException | None], None] | None = None
-
-    @property
-    def is_done(self) -> bool:
-        return self._outcome is not None
-
-    def set_result(self, value: Any) -> None:
-        self._settle((value, None))
-
-    def set_error(self, error: BaseException) -> None:
-        self._settle((None, error))
-
-    def _settle(self, outcome: tuple[Any, BaseException | None]) -> None:
-        with self._lock:
-            if self._outcome is not None:
-                raise errors.RpcError("this call was answered already; the first answer stands")
-            self._outcome = outcome
-            finish = self._finish
-        if finish is not None:
-            finish(*outcome)
-
-    def bind(self, finish: Callable[[Any, BaseException | None], None]) -> None:
-        """For the server: `finish` is called as soon as there is an outcome, perhaps now."""
-        with self._lock:
-            self._finish = finish
-            outcome = self._outcome
-        if outcome is not None:
-            finish(*outcome)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,179 @@
+"""The solver: least busy replica, another when one dies, never twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from ludus import discovery, errors
+from ludus.workers.register import register
+from ludus.workers.remote import Remote
+from ludus.workers.server import WorkerServer
+from ludus.workers.solver import Solver, service_name
+from ludus.workers.worker import make_worker
+
+REPLICA = """
+import os, sys, time
+from ludus import discovery
+from ludus.workers.register import register
+from ludus.workers.server import WorkerServer
+from ludus.workers.worker import make_worker
+
+class Replica:
+    @register
+    def who(self):
+        return os.getpid()
+    @register
+    def slow(self, s):
+        time.sleep(s)
+        return os.getpid()
+    @register
+    def note(self, path, x):
+        with open(path, "a") as ledger:
+            ledger.write(f"{x}\\n")
+        time.sleep(0.02)
+        return x
+
+names = discovery.connect(sys.argv[1])
+server = WorkerServer(sys.argv[2], experiment="exp", trial="t", names=names, ttl=1.0)
+make_worker(server, Replica, (), {}).run()
+"""
+
+
+@pytest.fixture
+def replicas(tmp_path):
+    url = f"file://{tmp_path}/names"
+    started = {}
+
+    def start(name):
+        started[name] = subprocess.Popen([sys.executable, "-c", REPLICA, url, name])
+        return started[name]
+
+    names = discovery.connect(url)
+    start.names = names
+    start.processes = started
+    yield start
+    for process in started.values():
+        process.kill()
+        process.wait()
+    names.close()
+
+
+def _wait_for(solver, count):
+    deadline = time.monotonic() + 20
+    while len(solver.replicas("replica")) != count:
+        assert time.monotonic() < deadline, solver.replicas("replica")
+        time.sleep(0.02)
+
+
+def test_calls_are_spread_over_the_replicas(replicas):
+    for i in range(2):
+        replicas(f"replica/{i}")
+    with Solver("exp", "t", names=replicas.names) as solver:
+        _wait_for(solver, 2)
+        slow = [solver.submit("replica", "slow", (0.2,)) for _ in range(4)]
+        assert len({pending.result() for pending in slow}) == 2
+        assert {solver.retrieve("replica", "who") for _ in range(8)} == {
+            process.pid for process in replicas.processes.values()
+        }
+        first = replicas.processes["replica/0"].pid
+        assert {solver.retrieve("replica/0", "who") for _ in range(4)} == {first}
+
+
+def test_a_call_waits_for_the_first_replica(replicas):
+    with Solver("exp", "t", names=replicas.names, timeout_s=20.0) as solver:
+        pending = solver.submit("replica", "who")
+        assert solver.statistics()["replica"].num_parked == 1
+        process = replicas("replica/0")
+        assert pending.result() == process.pid
+
+
+def test_without_a_replica_a_call_ends_at_its_deadline_and_was_not_run(replicas):
+    with Solver("exp", "t", names=replicas.names) as solver:
+        began = time.monotonic()
+        with pytest.raises(errors.Unreachable, match="not run"):
+            solver.submit("replica", "who", timeout_s=0.3).result()
+        assert time.monotonic() - began < 2.0
+
+
+@pytest.mark.chaos
+def test_calls_a_dead_replica_had_not_begun_are_run_by_another_and_none_twice(replicas, tmp_path):
+    for i in range(2):
+        replicas(f"replica/{i}")
+    ledger = tmp_path / "ledger"
+    with Solver("exp", "t", names=replicas.names, timeout_s=20.0) as solver:
+        _wait_for(solver, 2)
+        pendings = {i: solver.submit("replica", "note", (str(ledger), i)) for i in range(60)}
+        time.sleep(0.1)
+        os.kill(replicas.processes["replica/0"].pid, signal.SIGKILL)
+        killed = time.monotonic()
+        outcomes = {}
+        for i, pending in pendings.items():
+            try:
+                outcomes[i] = pending.result()
+            except errors.OutcomeUnknown as error:
+                outcomes[i] = error
+        assert time.monotonic() - killed < 10
+    ran = [int(line) for line in ledger.read_text().split()]
+    assert len(ran) == len(set(ran)), "a call was run twice"
+    unknown = [i for i, outcome in outcomes.items() if isinstance(outcome, errors.OutcomeUnknown)]
+    assert len(unknown) <= 1  # the one it was running
+    assert all(i in ran for i in outcomes if i not in unknown)
+
+
+def test_a_replica_that_was_killed_and_came_back_is_used_again(replicas):
+    replicas("replica/0")
+    with Solver("exp", "t", names=replicas.names, timeout_s=20.0) as solver:
+        assert solver.retrieve("replica", "who") == replicas.processes["replica/0"].pid
+        replicas.processes["replica/0"].kill()
+        replicas.processes["replica/0"].wait()
+        again = replicas("replica/0")
+        assert solver.retrieve("replica", "who") == again.pid
+
+
+def test_the_service_is_named_by_a_string_an_object_or_a_class():
+    class Policy:
+        pass
+
+    class Named:
+        service_name = "policy"
+
+    assert [service_name(worker) for worker in ("policy", Policy, Policy(), Named())] == [
+        "policy",
+        "Policy",
+        "Policy",
+        "policy",
+    ]
+
+
+class Adder:
+    service_name = "adder"
+
+    @register
+    def add(self, a, b=1):
+        return a + b
+
+
+def test_the_seed_s_spelling_and_a_remote_do_the_same():
+    names = discovery.connect("memory://solver")
+    server = WorkerServer("adder/0", experiment="exp", trial="t", names=names)
+    worker = make_worker(server, Adder, (), {})
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    try:
+        with Solver("exp", "t", names=names) as solver:
+            assert solver.retrive(Adder(), "add", 1, b=2) == 3
+        remote = Remote("adder", experiment="exp", trial="t", names=names)
+        assert remote.add(5) == 6
+        assert remote.submit("add", 1, b=1).result() == 2
+        with pytest.raises(AttributeError):
+            _ = remote._private
+        remote.close()
+    finally:
+        worker.request_exit("over")
+        thread.join(5)
+        names.close()
