@@ -24,14 +24,18 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Names", "NameCallback", "Watch", "WorkerStatus"]
+__all__ = ["NameCallback", "Names", "Watch", "WorkerStatus"]
 
 NameCallback = Callable[[str, "str | None"], None]
 """Told `(name, value)` when a name appears or changes and `(name, None)` when it is gone."""
 
 
 class Watch(Protocol):
-    """A running `watch_names`; `close` ends it and returns once no callback will be made any more."""
+    """A running `watch_names`; `close` ends it and returns once no callback will be made any more.
+
+    It waits for a callback that is under way, so do not call it with a lock held that the callback takes. The
+    callback itself may call it.
+    """
 
     def close(self) -> None: ...
 
@@ -47,7 +51,10 @@ class Names(Protocol):
         """Set `name`. Raises `NameTaken` if it exists and `replace` is false.
 
         With a `ttl` the name is a lease that this object keeps alive in the background until `delete` or `close`;
-        when the process dies the name is gone within `ttl` seconds. Without one it stays until deleted.
+        when the process dies the name is gone within `ttl` seconds (or, where the backend cannot hold so short a
+        lease, within the time that its log warns of). A lease that was lost, be it to an outage or to somebody
+        else's `delete`, is put back; one that somebody else has taken since is let go. Without a `ttl` the name
+        stays until deleted.
         """
         ...
 
@@ -77,11 +84,14 @@ class Names(Protocol):
         ...
 
     def delete(self, name: str) -> None:
-        """Remove `name` and stop keeping it alive. Raises `NameNotFound`."""
+        """Remove `name` and stop keeping it alive. Raises `NameNotFound`.
+
+        What this object added and somebody else has replaced since is not there any more: it raises, and theirs stays.
+        """
         ...
 
     def clear_subtree(self, root: str) -> None:
-        """Remove `root` and every name below it. Removing nothing is not an error."""
+        """Remove `root` and every name below it, whosever they are. Removing nothing is not an error."""
         ...
 
     def close(self) -> None:
@@ -92,11 +102,11 @@ class Names(Protocol):
 class WorkerStatus(enum.StrEnum):
     """Where a worker is in its life.
 
-        created ──configure──▶ ready ──start──▶ running ◀──resume── paused
-                                                  │ └────pause────────▲
-                             done ◀── _poll ends ─┤
-                           failed ◀── it raised ──┤
-                           exited ◀── exit, interrupt, SIGTERM
+    created ──configure──▶ ready ──start──▶ running ◀──resume── paused
+                                              │ └────pause────────▲
+                         done ◀── _poll ends ─┤
+                       failed ◀── it raised ──┤
+                       exited ◀── exit, interrupt, SIGTERM
     """
 
     CREATED = "created"

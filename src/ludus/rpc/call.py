@@ -49,8 +49,11 @@ class Caller:
         self._unsettled: dict[int, int] = {}  # seq → slot; in order, so the first is the oldest
         self._slots = list(range(CALL_WINDOW - 1, -1, -1))
 
-    def begin(self) -> tuple[int, int]:
-        """The number and the slot of a new call. Raises `Overloaded` when too many are on the way."""
+    def begin(self) -> tuple[int, int, int, list[int]]:
+        """A new call's number and slot, and what is settled by now: every call below the third, except those listed.
+
+        The exceptions are calls that take much longer than others. Raises `Overloaded` when too many are on the way.
+        """
         with self._lock:
             if not self._slots:
                 raise errors.Overloaded(
@@ -58,23 +61,18 @@ class Caller:
                 )
             self._last = seq = self._last + 1
             self._unsettled[seq] = slot = self._slots.pop()
-            return seq, slot
+            slow: list[int] = []
+            for oldest in self._unsettled:
+                if seq - oldest < CALL_WINDOW:
+                    return seq, slot, oldest, slow
+                slow.append(oldest)
+            raise AssertionError("the new call itself is unsettled")
 
     def settle(self, seq: int) -> None:
         with self._lock:
             slot = self._unsettled.pop(seq, None)
             if slot is not None:
                 self._slots.append(slot)
-
-    def settled(self) -> tuple[int, list[int]]:
-        """Every call below the first number is settled, except those listed: calls that take much longer."""
-        slow: list[int] = []
-        with self._lock:
-            for seq in self._unsettled:
-                if self._last - seq < CALL_WINDOW:
-                    return seq, slow
-                slow.append(seq)
-            return self._last, slow
 
     def __len__(self) -> int:
         return len(self._unsettled)
@@ -93,9 +91,20 @@ class Pending:
     _error: BaseException | None = None
     _callbacks: tuple[Callable[[Pending], None], ...] = ()
 
-    def __init__(self, seq: int, slot: int, command: str, body: Sequence[Buffer], deadline_at: float) -> None:
+    def __init__(
+        self,
+        seq: int,
+        slot: int,
+        acked: int,
+        slow: list[int],
+        command: str,
+        body: Sequence[Buffer],
+        deadline_at: float,
+    ) -> None:
         self.seq = seq
         self.slot = slot
+        self.acked = acked
+        self.slow = slow
         self.command = command
         self.body = body
         self.deadline = deadline_at

@@ -78,8 +78,11 @@ class Ledger:
         if acked > caller.acked:
             caller.acked = acked
             caller.unsettled = set(unsettled)
-            for old in [key for key in calls if key < acked and key not in caller.unsettled]:
-                del calls[old]
+            if acked == seq and not unsettled:
+                calls.clear()
+            else:
+                for old in [key for key in calls if key < acked and key not in caller.unsettled]:
+                    del calls[old]
         if seq < caller.acked and seq not in caller.unsettled:
             return Seen.SETTLED
         found = calls.get(seq)

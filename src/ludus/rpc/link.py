@@ -83,19 +83,27 @@ class Link:
     def send(self, pending: Pending) -> None:
         """Send a call; what goes wrong becomes its outcome. May be given the same call again."""
         pending.link = self
-        caller = self._caller
-        channel = self._channel
         self._enter()
+        channel = self._channel
         try:
             self._pending[pending.seq] = pending
-            channel = self._connected(pending.deadline)
+            if channel is None:
+                channel = self._connected(pending.deadline)
             now = time.monotonic()
             left = pending.deadline - now
             if left <= 0:
                 raise errors.DeadlineExceeded(f"no time was left for call {pending.command!r}; it was not run")
             pending.next_probe = min(now + pending.probe_gap, pending.deadline)
-            acked, slow = caller.settled()
-            call = messages.Call(caller.client, pending.seq, pending.slot, acked, slow, pending.command, left, now)
+            call = messages.Call(
+                self._caller.client,
+                pending.seq,
+                pending.slot,
+                pending.acked,
+                pending.slow,
+                pending.command,
+                left,
+                now,
+            )
             self._num_sent += 1
             channel.send([messages.encode(call), *pending.body], left)
         except ChannelClosed:

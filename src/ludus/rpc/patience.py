@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 LOOK_S = 100e-6
 SHORT_S = 200e-6
-CROWDED_S = 0.02
-_YIELD_S = 15e-6
+CROWDED_S = 0.01
+_YIELD_S = 200e-6  # an interrupt is shorter; another process that got the core is not
 _MISSES = 3
 _LOW_PRICE = 2
 _HIGH_PRICE = 1024

@@ -72,7 +72,8 @@ class Reader:
         """
         if self._large is not None:
             return self._read_large(flags)
-        count = self._sock.recv_into(self._view[self._end :], 0, flags)
+        room = self._view[self._end :] if self._end else self._buffer
+        count = self._sock.recv_into(room, 0, flags)
         if count == 0:
             raise ChannelClosed("the other end is gone")
         end = self._end + count

@@ -80,16 +80,12 @@ def _admit(secret: str) -> None:
 
 
 def _dismiss(secret: str) -> None:
-    """The reverse of `_admit`; the authenticator's thread ends with its last server."""
-    global _authenticator
+    """The reverse of `_admit`. The authenticator's thread stays: ZeroMQ cannot take its socket down and up again."""
     with _lock:
         public = _keys(secret, "client")[0]
         _doorman.welcome[public] -= 1
         if not _doorman.welcome[public]:
             del _doorman.welcome[public]
-        if not _doorman.welcome and _authenticator is not None:
-            _authenticator.stop()
-            _authenticator = None
 
 
 class _ZmqPeer:

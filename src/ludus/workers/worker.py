@@ -227,6 +227,7 @@ class ServiceWorker(Worker):
         self.service: Any = None
         self._thread: threading.Thread | None = None
         self._thread_error: BaseException | None = None
+        self._thread_ended = False
 
     def _configure(self, config: Mapping[str, Any]) -> None:
         if self.service is None:
@@ -245,11 +246,11 @@ class ServiceWorker(Worker):
         except BaseException as error:
             self._thread_error = error
         finally:
+            self._thread_ended = True
             self.server.wake()
 
     def _poll(self) -> int:
-        thread = self._thread
-        if thread is not None and not thread.is_alive():
+        if self._thread_ended:
             if self._thread_error is not None:
                 raise self._thread_error
             self.finish()

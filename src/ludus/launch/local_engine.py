@@ -1,0 +1,279 @@
+"""The local engine: every worker a process of its own on this machine, or a thread of this process.
+
+A process gets what it must know by a private file, runs `ludus.launch.child` in a session of its own (so that Ctrl-C in
+the terminal reaches only the driver, which drains), and holds the end of a pipe that closes when the driver dies. One
+thread waits for each, so a death is noticed at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Self
+
+import ludus
+from ludus import core, discovery
+from ludus.launch import child, guard, supervisor
+from ludus.launch import run as runs
+from ludus.launch import spec as specs
+from ludus.launch import trial as trials
+from ludus.program import program as programs
+from ludus.telemetry import logs
+from ludus.workers import context
+
+__all__ = ["launch"]
+
+
+def launch(
+    program: programs.Program,
+    *,
+    trial: str | None = None,
+    project: str | Path = "trials",
+    threads: bool = False,
+    names_url: str | None = None,
+    listen_host: str = "127.0.0.1",
+    secret: str | None = None,
+    on_event: Callable[[supervisor.Event], None] | None = None,
+) -> runs.Run:
+    """Run `program` on this machine; returns at once, with its workers on their way.
+
+    threads: run every worker as a thread of this process, for debugging. A thread cannot be killed: one that does
+        not heed its exit is left behind.
+    trial, project: the run's folder is `project/trial`; without a name, one is made from the time.
+    names_url: a name service to use instead of the registry that this process would host.
+    listen_host: what the workers' servers bind to; anything but loopback needs a `secret`.
+    on_event: told of starts, crashes and ends, from the supervisor's thread.
+    """
+    program.validate()
+    folder = trials.TrialFolder.create(project, trial)
+    with contextlib.ExitStack() as stack:
+        url = runs.open_names(stack, names_url, host=listen_host, secret=secret)
+        told = specs.make_specs(program, folder, names_url=url, host=listen_host, secret=secret)
+        start: supervisor.Start
+        if threads:
+            start = stack.enter_context(_Threads(told, folder, url)).start
+        else:
+            start = stack.enter_context(_Processes(program, told, folder)).start
+        return runs.begin(
+            program, folder, stack, start, engine="local", names_url=url, secret=secret, on_event=on_event
+        )
+
+
+class _Processes:
+    """Starts worker processes, and holds the pipe by which they notice that this one is gone."""
+
+    def __init__(
+        self, program: programs.Program, told: Mapping[str, specs.WorkerSpec], folder: trials.TrialFolder
+    ) -> None:
+        self._told = told
+        self._folder = folder
+        self._environments = {worker: _environment(node) for node in program.nodes for worker in node.worker_names}
+        self._guard = _Guard()
+
+    def __enter__(self) -> Self:
+        for worker, spec in self._told.items():
+            specs.write_spec(self._folder.spec_file(worker), spec)
+        self._lifeline, self._own_end = os.pipe()
+        self._guard.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._guard.close()
+        os.close(self._lifeline)
+        os.close(self._own_end)
+
+    def start(self, worker: str, ended: Callable[[supervisor.End], None]) -> _Process:
+        self._folder.end_file(worker).unlink(missing_ok=True)
+        log_start = logs.size(self._folder.log_file(worker))
+        with open(self._folder.log_file(worker), "ab") as log:
+            popen = subprocess.Popen(
+                # -P: the folder it happens to be started in is no place to import from.
+                [sys.executable, "-P", "-m", "ludus.launch", self._folder.spec_file(worker), str(self._lifeline)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environments[worker],
+                pass_fds=[self._lifeline],
+                start_new_session=True,
+            )
+        self._guard.add(popen.pid)
+        process = _Process(popen, self._folder, worker, ended, log_start=log_start, reaped=self._guard.remove)
+        process.watch()
+        return process
+
+
+class _Guard:
+    """Tells the guard process which process groups there are; see `guard.py`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._popen: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        self._popen = subprocess.Popen(
+            [sys.executable, "-I", "-S", guard.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+        )
+
+    def add(self, group: int) -> None:
+        self._tell(f"+{group}\n")
+
+    def remove(self, group: int) -> None:
+        self._tell(f"-{group}\n")
+
+    def close(self) -> None:
+        assert self._popen is not None
+        with contextlib.suppress(OSError):
+            self._popen.communicate()
+
+    def _tell(self, line: str) -> None:
+        assert self._popen is not None
+        assert self._popen.stdin is not None
+        with self._lock, contextlib.suppress(OSError):  # if somebody killed it, the workers' lifelines remain
+            self._popen.stdin.write(line)
+            self._popen.stdin.flush()
+
+
+class _Process:
+    """One worker process; `ended` is told how it ended."""
+
+    def __init__(
+        self,
+        popen: subprocess.Popen[bytes],
+        folder: trials.TrialFolder,
+        worker: str,
+        ended: Callable[[supervisor.End], None],
+        *,
+        log_start: int,
+        reaped: Callable[[int], None],
+    ) -> None:
+        self.pid = popen.pid
+        self.host = os.uname().nodename
+        self._popen = popen
+        self._worker = worker
+        self._folder = folder
+        self._ended = ended
+        self._log_start = log_start
+        self._reaped = reaped
+        self._lock = threading.Lock()
+        self._is_asked = False
+        self._is_reaped = False
+        self._thread = threading.Thread(target=self._wait, name=f"ludus-wait-{worker}", daemon=True)
+
+    def watch(self) -> None:
+        self._thread.start()
+
+    def ask_exit(self) -> None:
+        with self._lock:
+            self._is_asked = True
+            if not self._is_reaped:
+                os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        with self._lock:
+            if not self._is_reaped:
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def _wait(self) -> None:
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        with self._lock:
+            # While it is a zombie its id cannot belong to anybody else, so what it has started can be ended with it.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self._reaped(self.pid)
+            code = self._popen.wait()
+            self._is_reaped = True
+        self._ended(self._end(code))
+
+    def _end(self, code: int) -> supervisor.End:
+        said = child.read_end(self._folder.end_file(self._worker))
+        if said is not None:
+            return said
+        if self._is_asked and code == -signal.SIGTERM:  # it was not yet so far as to handle signals
+            return supervisor.End(status=core.WorkerStatus.EXITED, reason="SIGTERM")
+        return supervisor.End(
+            status=core.WorkerStatus.FAILED,
+            reason=_describe_exit(code),
+            last_lines=tuple(logs.tail(self._folder.log_file(self._worker), since=self._log_start)),
+        )
+
+
+class _Threads:
+    """Starts workers as threads of this process, which share its view of the names."""
+
+    def __init__(self, told: Mapping[str, specs.WorkerSpec], folder: trials.TrialFolder, names_url: str) -> None:
+        self._told = told
+        self._folder = folder
+        self._names = discovery.connect(names_url)
+
+    def __enter__(self) -> Self:
+        spec = next(iter(self._told.values()))
+        here = context.Context(experiment=spec.experiment, trial=spec.trial, names=self._names, secret=spec.secret)
+        context.use(here)
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        context.use(None)
+        self._names.close()
+
+    def start(self, worker: str, ended: Callable[[supervisor.End], None]) -> _Thread:
+        thread = _Thread(self._told[worker], self._folder.log_file(worker), self._names, ended)
+        thread.start()
+        return thread
+
+
+class _Thread:
+    """One worker thread; `ended` is told how it ended."""
+
+    def __init__(
+        self, spec: specs.WorkerSpec, log_file: Path, names: core.Names, ended: Callable[[supervisor.End], None]
+    ) -> None:
+        self.pid = os.getpid()
+        self.host = os.uname().nodename
+        self._spec = spec
+        self._log_file = log_file
+        self._names = names
+        self._ended = ended
+        self._ask_exit = child.ExitRequest()
+        self._thread = threading.Thread(target=self._live, name=spec.worker, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def ask_exit(self) -> None:
+        self._ask_exit("asked by the driver")
+
+    def kill(self) -> None:
+        self._ended(
+            supervisor.End(status=core.WorkerStatus.FAILED, reason="a thread cannot be killed; it is left running")
+        )
+
+    def _live(self) -> None:
+        with logs.log_thread(self._spec.worker, self._log_file):
+            end = child.live(self._spec, self._ask_exit, names=self._names)
+        self._ended(end)
+
+
+def _environment(node: programs.Node) -> dict[str, str]:
+    """This process's, in which `ludus` can be imported and maths takes no more threads than the node asked for."""
+    home = str(Path(ludus.__file__).parent.parent)
+    paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    threads = {"OMP_NUM_THREADS": str(max(1, int(node.resources.cpus)))}
+    return {**threads, **os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+
+
+def _describe_exit(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}, without a word"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    by_whom = " (by somebody, or by the kernel because memory ran out)" if name == "SIGKILL" else ""
+    return f"killed by {name}{by_whom}"

@@ -1,0 +1,182 @@
+"""A run: what a driver holds while a program runs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from ludus import core, discovery
+from ludus.discovery import registry
+from ludus.launch import signals
+from ludus.launch import supervisor as supervisors
+from ludus.launch import trial as trials
+from ludus.program import program as programs
+from ludus.workers import panel, remote
+
+__all__ = ["Run", "begin", "open_names"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Run:
+    """A program that runs.
+
+        with launch.local(program) as run:
+            run.wait()
+
+    Leaving the `with` block stops all of it; so does the death of this process.
+    """
+
+    def __init__(
+        self,
+        program: programs.Program,
+        trial: trials.Trial,
+        folder: trials.TrialFolder,
+        supervisor: supervisors.Supervisor,
+        resources: contextlib.ExitStack,
+    ) -> None:
+        """Made by the engines. `resources` is closed when the run has ended."""
+        self.program = program
+        self.experiment = trial.experiment
+        self.trial = trial.trial
+        self.trial_dir: Path = folder.path
+        self.names_url = trial.names_url
+        self._secret = trial.secret
+        self._folder = folder
+        self._supervisor = supervisor
+        self._resources = resources
+        self._interrupts = signals.Interrupts()
+        self._names: core.Names | None = None
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self._failure_told = False
+
+    def start(self) -> None:
+        self._interrupts.install()
+        self._supervisor.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            _LOG.warning("interrupted: the workers are asked to exit; a second Ctrl-C kills them at once")
+        self.stop()
+        failure = self._supervisor.failure
+        if failure is not None and not self._failure_told and error is None:
+            self._failure_told = True
+            raise failure
+
+    def workers(self) -> list[supervisors.WorkerRecord]:
+        """Every worker of the program as its driver sees it now."""
+        return self._supervisor.records()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until all workers that have work of their own have ended it; says whether they have.
+
+        Workers that only answer calls do not count, unless there are no others: they go on until `stop`. Raises
+        `ProgramError` if the run was ended because a worker kept crashing.
+        """
+        is_settled = self._supervisor.settled.wait(timeout_s)
+        if is_settled and self._supervisor.failure is not None:
+            self._failure_told = True
+            raise self._supervisor.failure
+        return is_settled
+
+    def stop(self, grace_s: float = 5.0) -> None:
+        """Drain: ask all workers to exit, wait for them at most `grace_s`, kill the rest. May be called twice."""
+        self._interrupts.is_draining = True
+        self._supervisor.request_stop(grace_s=grace_s, why="the driver stops the run")
+        if self._supervisor.is_own_thread:
+            return
+        while not self._supervisor.ended.wait(0.05):
+            if self._interrupts.is_hurried:
+                self._supervisor.request_stop(grace_s=0.0, why="asked to hurry")
+        self._close()
+
+    def remote(self, handle: programs.Handle | str) -> remote.Remote:
+        """What the handle becomes in a worker: calls to a node from the driver. Closed with the run."""
+        node = self.program.node(handle.node if isinstance(handle, programs.Handle) else handle)
+        made = remote.Remote(
+            node.name,
+            experiment=self.experiment,
+            trial=self.trial,
+            names=self._own_names(),
+            secret=self._secret,
+        )
+        self._resources.callback(made.close)
+        return made
+
+    def panel(self) -> panel.WorkerControlPanel:
+        """A control panel of this run's workers. Closed with the run."""
+        made = panel.WorkerControlPanel(self.experiment, self.trial, names=self._own_names(), secret=self._secret)
+        self._resources.callback(made.close)
+        return made
+
+    def _own_names(self) -> core.Names:
+        if self._names is None:
+            self._names = discovery.connect(self.names_url)
+            self._resources.callback(self._names.close)
+        return self._names
+
+    def _close(self) -> None:
+        with self._closing, contextlib.ExitStack() as stack:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            stack.callback(self._interrupts.restore)
+            stack.callback(self._resources.close)
+            failure = self._supervisor.failure
+            self._folder.mark_ended(str(failure).splitlines()[0] if failure else "stopped")
+
+
+def open_names(
+    stack: contextlib.ExitStack, names_url: str | None, *, host: str = "127.0.0.1", secret: str | None = None
+) -> str:
+    """The url of the run's names: the given one, or that of a registry hosted by this process until `stack` closes."""
+    if names_url is not None:
+        return names_url
+    server = registry.RegistryServer(host=host, secret=secret)
+    server.start()
+    stack.callback(server.close)
+    return server.url
+
+
+def begin(
+    program: programs.Program,
+    folder: trials.TrialFolder,
+    stack: contextlib.ExitStack,
+    start: supervisors.Start,
+    *,
+    engine: str,
+    names_url: str,
+    secret: str | None,
+    on_event: Callable[[supervisors.Event], None] | None,
+) -> Run:
+    """Write the trial down, start the supervisor; from here on the run owns what `stack` holds."""
+    trial = trials.Trial(
+        experiment=program.name,
+        trial=folder.path.name,
+        names_url=names_url,
+        engine=engine,
+        driver_pid=os.getpid(),
+        driver_host=os.uname().nodename,
+        secret=secret,
+    )
+    folder.save(trial)
+    folder.save_program(program.describe())
+    supervisor = supervisors.Supervisor(program.nodes, start, on_event=on_event)
+    run = Run(program, trial, folder, supervisor, stack.pop_all())
+    run.start()
+    return run

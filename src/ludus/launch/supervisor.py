@@ -1,0 +1,376 @@
+"""Supervision: who is up, who is started again and when, and how a run ends. Knows nothing of processes or Ray.
+
+    supervisor = Supervisor(program.nodes, start)     # start(worker, ended) → Incarnation: the engine's part
+    supervisor.start()                                # a thread of its own, or in tests: supervisor.step()
+    ...
+    supervisor.request_stop(grace_s=5.0, why="asked")
+    supervisor.ended.wait()
+
+    running ──stop, or one worker past its limit──▶ draining ──all ended, or killed after the grace──▶ ended
+       └──────────────────── every worker has ended by itself ───────────────────────────────────────▲
+
+Draining asks the workers that have work of their own first and those that only answer calls when these are gone, so
+that a call on its way is still answered.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ludus import clock as clocks
+from ludus import core, errors
+from ludus.program import program as programs
+
+__all__ = ["End", "Event", "EventKind", "Incarnation", "Phase", "Start", "Supervisor", "WorkerRecord"]
+
+_LOG = logging.getLogger(__name__)
+_DEFAULT_GRACE_S = 5.0
+_MAX_KILL_S = 5.0  # what a killed worker may take to be gone before the run ends without it
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """How one incarnation of a worker ended: `DONE`, `EXITED` because it was asked, or `FAILED`."""
+
+    status: core.WorkerStatus
+    reason: str
+    traceback: str = ""
+    last_lines: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        parts = [self.reason]
+        if self.traceback:
+            parts.append(self.traceback.rstrip())
+        if self.last_lines:
+            parts.append("Its last log lines:\n" + "\n".join(f"    {line}" for line in self.last_lines))
+        return "\n".join(parts)
+
+
+class Incarnation(Protocol):
+    """One life of a worker, as the engine holds it. None of these block."""
+
+    @property
+    def pid(self) -> int | None: ...
+
+    @property
+    def host(self) -> str | None: ...
+
+    def ask_exit(self) -> None:
+        """Ask it to finish what it is doing and go."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+
+Start = Callable[[str, Callable[[End], None]], Incarnation]
+"""`start(worker, ended)` starts a worker and returns; `ended` is called once, from any thread, when it has ended."""
+
+
+class Phase(enum.StrEnum):
+    """Where a worker is, as its driver sees it."""
+
+    WAITING = "waiting"  # for its start, or its next one
+    RUNNING = "running"
+    DONE = "done"
+    EXITED = "exited"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        return self not in (Phase.WAITING, Phase.RUNNING)
+
+
+class EventKind(enum.StrEnum):
+    STARTED = "started"
+    CRASHED = "crashed"
+    ENDED = "ended"
+    GAVE_UP = "gave-up"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something a driver should know at once. `text` is for people."""
+
+    kind: EventKind
+    worker: str
+    text: str
+    end: End | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerRecord:
+    """One worker as its driver sees it. `restarts` counts all; `last_end` is how its last incarnation ended."""
+
+    name: str
+    status: Phase
+    pid: int | None
+    host: str | None
+    restarts: int
+    last_end: End | None
+
+
+@dataclass(kw_only=True)
+class _Life:
+    """A worker through all its incarnations."""
+
+    name: str
+    policy: programs.RestartPolicy
+    has_end: bool
+    phase: Phase = Phase.WAITING
+    due: float = 0.0  # when to start, while it waits
+    starts: int = 0
+    incarnation: Incarnation | None = None
+    asked: bool = False
+    crashes: collections.deque[float] = field(default_factory=collections.deque)
+    last_end: End | None = None
+
+    def record(self) -> WorkerRecord:
+        now = self.incarnation
+        return WorkerRecord(
+            name=self.name,
+            status=self.phase,
+            pid=now.pid if now else None,
+            host=now.host if now else None,
+            restarts=max(0, self.starts - 1),
+            last_end=self.last_end,
+        )
+
+
+class _Stage(enum.Enum):
+    RUNNING = enum.auto()
+    DRAINING = enum.auto()
+    KILLING = enum.auto()
+    ENDED = enum.auto()
+
+
+class Supervisor:
+    """Starts workers, starts them again, and ends the run. Thread-safe; all decisions are taken in `step`."""
+
+    def __init__(
+        self,
+        nodes: Sequence[programs.Node],
+        start: Start,
+        *,
+        on_event: Callable[[Event], None] | None = None,
+        clock: clocks.Clock = clocks.SYSTEM,
+    ) -> None:
+        self.settled = threading.Event()  # all workers with work of their own have ended it, or the run has ended
+        self.ended = threading.Event()  # nothing runs any more
+        self.failure: errors.ProgramError | None = None  # why it ended, if it ended badly
+        self._start_worker = start
+        self._on_event = on_event
+        self._clock = clock
+        self._lives = {
+            worker: _Life(name=worker, policy=node.restarts, has_end=node.has_end, due=clock.now())
+            for node in nodes
+            for worker in node.worker_names
+        }
+        self._stage = _Stage.RUNNING
+        self._deadline = 0.0
+        self._half_time = 0.0
+        self._wake = threading.Event()
+        self._ends: collections.deque[tuple[str, int, End]] = collections.deque()
+        self._events: list[Event] = []
+        self._lock = threading.RLock()
+        self._thread = threading.Thread(target=self._run, name="ludus-supervisor", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether the caller is an `on_event` callback, which must not wait for the supervisor."""
+        return threading.current_thread() is self._thread
+
+    def records(self) -> list[WorkerRecord]:
+        with self._lock:
+            return [life.record() for life in self._lives.values()]
+
+    def request_stop(self, *, grace_s: float, why: str) -> None:
+        """Start no more workers, ask all to exit, kill those left after `grace_s`. A shorter grace overrules."""
+        with self._lock:
+            self._begin_draining(grace_s, why)
+        self._wake.set()
+
+    def step(self) -> float | None:
+        """Do all that is due. Returns the seconds until something else is, or None if only an event can bring it."""
+        with self._lock:
+            self._take_ends()
+            if self._stage is _Stage.RUNNING:
+                self._start_due()
+            if self._stage is _Stage.DRAINING:
+                self._drain()
+            if self._stage is _Stage.KILLING and self._clock.now() >= self._deadline:
+                self._leave_behind()
+            self._note_progress()
+            seconds = self._seconds_to_next()
+            events, self._events = self._events, []
+        for event in events:
+            self._tell(event)
+        if self._stage is _Stage.ENDED:
+            self.ended.set()
+            self.settled.set()
+        return seconds
+
+    def _run(self) -> None:
+        while not self.ended.is_set():
+            self._wake.clear()
+            seconds = self.step()
+            if not self.ended.is_set():
+                self._clock.wait(self._wake, 3600.0 if seconds is None else seconds)
+
+    # ---- starts and ends
+
+    def _start_due(self) -> None:
+        now = self._clock.now()
+        for life in self._lives.values():
+            if life.phase is Phase.WAITING and life.due <= now:
+                self._begin(life)
+
+    def _begin(self, life: _Life) -> None:
+        life.starts += 1
+        number = life.starts
+        life.phase = Phase.RUNNING
+
+        def ended(end: End) -> None:
+            self._ends.append((life.name, number, end))
+            self._wake.set()
+
+        try:
+            life.incarnation = self._start_worker(life.name, ended)
+        except Exception as error:
+            ended(End(status=core.WorkerStatus.FAILED, reason=f"it could not be started: {error}"))
+        else:
+            again = f" again (start {number})" if number > 1 else ""
+            where = f", process {life.incarnation.pid}" if life.incarnation.pid is not None else ""
+            self._note(EventKind.STARTED, life.name, f"started{again}{where}")
+
+    def _take_ends(self) -> None:
+        while self._ends:
+            worker, number, end = self._ends.popleft()
+            life = self._lives[worker]
+            if number == life.starts and life.phase is Phase.RUNNING:
+                self._take_end(life, end)
+
+    def _take_end(self, life: _Life, end: End) -> None:
+        life.incarnation = None
+        life.last_end = end
+        if end.status is not core.WorkerStatus.FAILED:
+            life.phase = Phase(end.status.value)
+            self._note(EventKind.ENDED, life.name, f"{end.status}: {end.reason}", end)
+        elif self._stage is _Stage.KILLING:
+            life.phase = Phase.EXITED
+            self._note(EventKind.ENDED, life.name, "was killed", end)
+        elif self._stage is not _Stage.RUNNING:
+            life.phase = Phase.FAILED
+            self._note(EventKind.CRASHED, life.name, f"crashed while stopping: {end.describe()}", end)
+        else:
+            self._take_crash(life, end)
+
+    def _take_crash(self, life: _Life, end: End) -> None:
+        now, policy = self._clock.now(), life.policy
+        life.crashes.append(now)
+        while life.crashes and life.crashes[0] < now - policy.window_s:
+            life.crashes.popleft()
+        num = len(life.crashes)
+        if num > policy.max_restarts:
+            life.phase = Phase.FAILED
+            self._give_up(life, end)
+            return
+        delay = policy.delay_s(num)
+        life.phase, life.due = Phase.WAITING, now + delay
+        self._note(
+            EventKind.CRASHED,
+            life.name,
+            f"crashed: {end.describe()}\nIt is started again in {delay:.2g} s "
+            f"(restart {num} of {policy.max_restarts} allowed within {policy.window_s:g} s).",
+            end,
+        )
+
+    def _give_up(self, life: _Life, end: End) -> None:
+        num, policy = len(life.crashes), life.policy
+        times = f"{num} times within {policy.window_s:g} s" if num > 1 else "once"
+        self.failure = errors.ProgramError(
+            f"the run was ended because worker {life.name!r} crashed {times} "
+            f"and its RestartPolicy allows max_restarts={policy.max_restarts}. The last time: {end.describe()}"
+        )
+        self._note(EventKind.GAVE_UP, life.name, str(self.failure), end)
+        self._begin_draining(_DEFAULT_GRACE_S, f"{life.name} kept crashing")
+
+    # ---- the end of the run
+
+    def _begin_draining(self, grace_s: float, why: str) -> None:
+        now = self._clock.now()
+        if self._stage is _Stage.RUNNING:
+            _LOG.info("draining: %s", why)
+            self._stage, self._deadline = _Stage.DRAINING, now + grace_s
+            for life in self._lives.values():
+                if life.phase is Phase.WAITING:
+                    life.phase = Phase.EXITED
+        elif self._stage is _Stage.DRAINING:
+            self._deadline = min(self._deadline, now + grace_s)
+        self._half_time = now + (self._deadline - now) / 2
+
+    def _drain(self) -> None:
+        up = [life for life in self._lives.values() if life.phase is Phase.RUNNING]
+        busy = [life for life in up if life.has_end]
+        now = self._clock.now()
+        for life in up if not busy or now >= self._half_time else busy:
+            if not life.asked and life.incarnation is not None:
+                life.asked = True
+                life.incarnation.ask_exit()
+        if up and now >= self._deadline:
+            _LOG.warning("killing %s: still there at the end of the grace", ", ".join(life.name for life in up))
+            self._stage, self._deadline = _Stage.KILLING, now + _MAX_KILL_S
+            for life in up:
+                if life.incarnation is not None:
+                    life.incarnation.kill()
+
+    def _leave_behind(self) -> None:
+        for life in self._lives.values():
+            if life.phase is Phase.RUNNING:
+                where = life.incarnation and f"process {life.incarnation.pid} on {life.incarnation.host}"
+                _LOG.error("%s is still there %g s after it was killed; leaving %s", life.name, _MAX_KILL_S, where)
+                life.phase = Phase.FAILED
+
+    def _note_progress(self) -> None:
+        lives = self._lives.values()
+        with_end = [life for life in lives if life.has_end]
+        if self._stage is _Stage.RUNNING and with_end and all(life.phase.is_final for life in with_end):
+            self.settled.set()
+        if all(life.phase.is_final for life in lives):
+            self._stage = _Stage.ENDED
+
+    def _seconds_to_next(self) -> float | None:
+        match self._stage:
+            case _Stage.RUNNING:
+                due = [life.due for life in self._lives.values() if life.phase is Phase.WAITING]
+            case _Stage.DRAINING:
+                due = [self._deadline, *([self._half_time] if self._half_time > self._clock.now() else [])]
+            case _Stage.KILLING:
+                due = [self._deadline]
+            case _Stage.ENDED:
+                due = []
+        return max(0.0, min(due) - self._clock.now()) if due else None
+
+    # ---- telling
+
+    def _note(self, kind: EventKind, worker: str, text: str, end: End | None = None) -> None:
+        self._events.append(Event(kind=kind, worker=worker, text=text, end=end))
+
+    def _tell(self, event: Event) -> None:
+        level = logging.ERROR if event.kind in (EventKind.CRASHED, EventKind.GAVE_UP) else logging.INFO
+        _LOG.log(level, "%s %s", event.worker, event.text)
+        if self._on_event is not None:
+            try:
+                self._on_event(event)
+            except Exception:
+                _LOG.exception("on_event raised at %s of %s", event.kind, event.worker)

@@ -1,0 +1,147 @@
+"""A trial's folder: everything one run leaves on disk.
+
+project/trial/
+├── trial.json      where its names are, who drives it, and its secret if it has one (readable by the owner only)
+├── program.json    the topology
+├── logs/           one file for each worker: policy-0.log
+└── workers/        what each worker was given, and how it ended (readable by the owner only)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ludus import errors
+from ludus.discovery import names as naming
+
+__all__ = ["Trial", "TrialFolder", "find_trial", "write_private"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What `trial.json` says."""
+
+    experiment: str
+    trial: str
+    names_url: str
+    engine: str
+    driver_pid: int
+    driver_host: str
+    secret: str | None = None
+    ended: str | None = None  # how, once it has
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its driver still runs, as far as can be told from here."""
+        if self.ended is not None:
+            return False
+        return self.driver_host != os.uname().nodename or _is_alive(self.driver_pid)
+
+
+class TrialFolder:
+    """The paths of one trial."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, project: str | Path, trial: str | None) -> TrialFolder:
+        """Make the folder of a new trial, or take up that of a trial that has ended.
+
+        Without a name, one is made from the time. Raises `ProgramError` if a trial of that name is running.
+        """
+        if trial is not None and (trial in ("", "..") or trial != Path(trial).name):
+            raise errors.ProgramError(f"{trial!r} cannot name a trial: it must be one folder's name, without '/'.")
+        folder = cls(Path(project).absolute() / trial) if trial else _make_timed(Path(project).absolute())
+        if trial and (folder.path / "trial.json").exists() and (known := folder.load()).is_live:
+            raise errors.ProgramError(
+                f"trial {trial!r} is running: process {known.driver_pid} on {known.driver_host} drives it. Wait for "
+                f"it, stop it (ludus ctl {folder.path} exit), or choose another name."
+            )
+        for part in (folder.path, folder.path / "logs", folder.path / "workers"):
+            part.mkdir(parents=True, exist_ok=True)
+        (folder.path / "workers").chmod(0o700)
+        return folder
+
+    def log_file(self, worker: str) -> Path:
+        return self.path / "logs" / f"{worker.replace('/', '-')}.log"
+
+    def spec_file(self, worker: str) -> Path:
+        return self.path / "workers" / f"{worker.replace('/', '-')}.spec"
+
+    def end_file(self, worker: str) -> Path:
+        return self.path / "workers" / f"{worker.replace('/', '-')}.end"
+
+    def save(self, trial: Trial) -> None:
+        write_private(self.path / "trial.json", json.dumps(asdict(trial), indent=2).encode())
+
+    def save_program(self, description: dict[str, Any]) -> None:
+        text = json.dumps(description, indent=2, ensure_ascii=False)
+        (self.path / "program.json").write_text(text + "\n", encoding="utf-8")
+
+    def load_worker_names(self) -> list[str]:
+        """The workers of its program."""
+        description = json.loads((self.path / "program.json").read_text(encoding="utf-8"))
+        return [worker for node in description["nodes"] for worker in node["workers"]]
+
+    def load(self) -> Trial:
+        path = self.path / "trial.json"
+        try:
+            return Trial(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise errors.ProgramError(f"{self.path} is not the folder of a trial: it has no trial.json.") from None
+        except PermissionError:
+            raise errors.ProgramError(f"{path} may be read only by the user who runs the trial.") from None
+        except (ValueError, TypeError) as error:
+            raise errors.ProgramError(f"{path} cannot be read: {error}.") from None
+
+    def mark_ended(self, how: str) -> None:
+        self.save(replace(self.load(), ended=how))
+
+
+def find_trial(name: str, *, project: str | Path = "trials") -> TrialFolder:
+    """The folder of a trial, given its name under `project` or its path. A typo is answered with the nearest name."""
+    for path in (Path(name), Path(project) / name):
+        if (path / "trial.json").is_file():
+            return TrialFolder(path.absolute())
+    known = [path.parent.name for path in Path(project).glob("*/trial.json")]
+    raise errors.ProgramError(
+        f"there is no trial {name!r} in {Path(project).absolute()}. {naming.nearest(Path(name).name, known)}"
+    )
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(file, "wb") as stream:
+        stream.write(content)
+    os.replace(part, path)
+
+
+def _make_timed(project: Path) -> TrialFolder:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    project.mkdir(parents=True, exist_ok=True)
+    for number in range(1, 1000):
+        path = project / (stamp if number == 1 else f"{stamp}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return TrialFolder(path)
+    raise errors.ProgramError(f"{project} has a thousand trials begun this second; give this one a name.")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

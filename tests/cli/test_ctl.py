@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ludus import launch
+from ludus.cli.main import main
+from ludus.program import Program
+from ludus.workers.register import register
+from ludus.workers.worker import Worker
+
+
+class Counter(Worker):
+    idle_s = 0.01
+
+    def _configure(self, config: Any) -> None:
+        self.step = config.get("step", 1)
+        if not isinstance(self.step, int):
+            raise TypeError("step is a whole number")
+
+    def _poll(self) -> int:
+        return 0
+
+    def _stats(self) -> dict[str, Any]:
+        return {"step": self.step}
+
+
+class Echo:
+    @register
+    def echo(self, value: int) -> int:
+        return value
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A project with a live trial `monday`, whose workers are processes, and `sunday`, which has ended."""
+    folder = tmp_path_factory.mktemp("trials")
+    program = Program("ctl")
+    program.add("counter", Counter, replicas=2)
+    program.add("echo", Echo)
+    launch.local(program, project=folder, trial="sunday", threads=True).stop()
+    with launch.local(program, project=folder, trial="monday") as run:
+        panel = run.panel()
+        while len(panel.auto_connect()) < 3:
+            time.sleep(0.02)
+        yield folder
+
+
+@pytest.fixture
+def ctl(project: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(["ctl", *words, "--project", str(project)])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def rows(out: str) -> dict[str, list[str]]:
+    """The table's rows, by worker."""
+    lines = [line.split() for line in out.splitlines()]
+    return {line[0]: line[1:] for line in lines if line and "/" in line[0]}
+
+
+def test_list_has_a_row_for_every_worker(ctl: Any) -> None:
+    code, out, _ = ctl("monday", "list")
+    assert code == 0
+    assert sorted(rows(out)) == ["counter/0", "counter/1", "echo/0"]
+    assert rows(out)["echo/0"][0] == "running"
+
+
+def test_a_trial_can_be_given_by_its_path(ctl: Any, project: Path) -> None:
+    assert ctl(str(project / "monday"), "ping")[0] == 0
+
+
+def test_a_regex_chooses_workers(ctl: Any) -> None:
+    code, out, _ = ctl("monday", "ping", "--workers", "counter/.*")
+    assert code == 0
+    assert sorted(rows(out)) == ["counter/0", "counter/1"]
+
+
+def test_a_worker_is_paused_and_resumed(ctl: Any) -> None:
+    assert ctl("monday", "pause", "--workers", "counter/1")[0] == 0
+    shown = rows(ctl("monday", "list")[1])
+    assert (shown["counter/0"][0], shown["counter/1"][0]) == ("running", "paused")
+    assert ctl("monday", "resume")[0] == 0
+    assert rows(ctl("monday", "list")[1])["counter/1"][0] == "running"
+
+
+def test_settings_are_changed(ctl: Any) -> None:
+    assert ctl("monday", "reconfigure", "--workers", "counter/0", "--set", "step=5")[0] == 0
+    shown = rows(ctl("monday", "stats")[1])
+    assert "step=5" in shown["counter/0"]
+    assert "step=1" in shown["counter/1"]
+
+
+def test_a_worker_that_refuses_makes_the_command_fail_and_is_shown(ctl: Any) -> None:
+    code, out, _ = ctl("monday", "reconfigure", "--workers", "counter/0", "--set", "step=fast")
+    assert code == 1
+    assert "TypeError: step is a whole number" in out
+
+
+def test_only_reconfigure_takes_settings_and_it_needs_them(ctl: Any) -> None:
+    assert ctl("monday", "ping", "--set", "step=1")[0] == 2
+    assert ctl("monday", "reconfigure")[0] == 2
+    assert ctl("monday", "reconfigure", "--set", "step")[0] == 2
+
+
+def test_a_misspelt_trial_is_answered_with_the_nearest(ctl: Any) -> None:
+    code, _, err = ctl("mondey", "list")
+    assert code == 1
+    assert "Did you mean 'monday'" in err
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest(ctl: Any) -> None:
+    code, _, err = ctl("monday", "lsit")
+    assert code == 2
+    assert "Did you mean 'list'" in err
+
+
+def test_a_regex_that_matches_nothing_or_is_none_is_an_error(ctl: Any) -> None:
+    code, _, err = ctl("monday", "ping", "--workers", "counter")
+    assert code == 1
+    assert "There are: counter/0, counter/1, echo/0" in err
+    code, _, err = ctl("monday", "ping", "--workers", "(")
+    assert code == 2
+    assert "not a regular expression" in err
+
+
+def test_a_trial_that_has_ended_says_so(ctl: Any) -> None:
+    code, _, err = ctl("sunday", "list")
+    assert code == 1
+    assert "'sunday' is not running: stopped" in err
+
+
+def test_a_worker_that_was_asked_to_exit_is_listed_as_gone(ctl: Any) -> None:
+    assert ctl("monday", "exit", "--workers", "echo/0")[0] == 0
+    deadline = time.monotonic() + 5.0
+    while rows(ctl("monday", "list")[1])["echo/0"] != ["not", "there"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    code, out, _ = ctl("monday", "list")
+    assert code == 0
+    assert rows(out)["counter/0"][0] == "running"

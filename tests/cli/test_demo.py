@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ludus.cli import demo
+from ludus.cli.main import main
+from ludus.launch import supervisor
+from ludus.workers.panel import Outcome
+
+
+@pytest.mark.chaos
+def test_the_demo_kills_a_worker_and_shows_that_calls_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--seconds", "6", "--project", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "calls answered in" in out
+    assert "oracle/1 was killed -9" in out
+    assert "oracle/1 down" in out
+    assert "Not as it should be" not in out
+
+
+def figures(pid: int, num_calls: int) -> dict[str, object]:
+    return {"pid": pid, "batches": {"score": [num_calls, num_calls]}}
+
+
+def seen_with(*, back: bool, went_on: int) -> demo.Seen:
+    seen = demo.Seen()
+    seen.killed_at, seen.killed_pid, seen.noticed_at = time.monotonic(), 1, time.monotonic()
+    seen.figures["player/0"] = {"pid": 9, "batches": {}, "num_calls": went_on}
+    seen.take([Outcome("oracle/1", figures(pid=2 if back else 1, num_calls=5))])
+    seen.figures["player/0"]["num_calls"] += 1
+    return seen
+
+
+@pytest.mark.parametrize(("back", "went_on", "code"), [(True, 100, 0), (True, 0, 1), (False, 100, 1)])
+def test_the_demo_fails_unless_calls_went_on_and_the_worker_came_back(back: bool, went_on: int, code: int) -> None:
+    assert demo._sum_up(Console(quiet=True), seen_with(back=back, went_on=went_on)) == code
+
+
+def test_rates_are_differences_between_two_looks_at_one_process() -> None:
+    seen = demo.Seen()
+    seen.take([Outcome("oracle/0", figures(pid=1, num_calls=100))])
+    assert seen.rates == {}
+    seen._taken_at["oracle/0"] -= 1.0
+    seen.take([Outcome("oracle/0", figures(pid=1, num_calls=300))])
+    assert seen.rates["oracle/0"] == pytest.approx(200, rel=0.05)
+    seen.take([Outcome("oracle/0", figures(pid=2, num_calls=7))])
+    assert seen.rates == {}
+    seen.take([Outcome("oracle/0", error=RuntimeError("gone"))])
+    assert seen.rates == {}
+
+
+def test_a_crash_is_noted_when_it_is_told() -> None:
+    seen = demo.Seen()
+    seen.on_event(supervisor.Event(kind=supervisor.EventKind.CRASHED, worker="oracle/0", text=""))
+    assert seen.noticed_at is None
+    seen.on_event(supervisor.Event(kind=supervisor.EventKind.CRASHED, worker="oracle/1", text=""))
+    assert seen.noticed_at is not None

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import ludus
+from ludus.cli.main import main
+
+
+def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"ludus {ludus.__version__}\n"
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert "ctl" in out
+    assert "demo" in out
+
+
+def test_without_a_command_the_help_is_shown_and_it_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "COMMAND" in capsys.readouterr().out
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dmeo"]) == 2
+    assert "there is no command 'dmeo'. Did you mean 'demo'?" in capsys.readouterr().err
+
+
+def test_an_unknown_option_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--secnods", "3"]) == 2
+    assert "--secnods" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["ctl", "demo"])
+def test_starting_a_command_imports_neither_torch_nor_ray(command: str) -> None:
+    code = f"""
+import sys
+from ludus.cli.main import main
+main([{command!r}, "--help"])
+sys.exit(", ".join({{"torch", "ray"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""

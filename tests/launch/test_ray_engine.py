@@ -1,0 +1,149 @@
+"""The Ray engine on a cluster of three nodes on this machine, and without Ray."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import is_alive, parent, wait_until
+from staged import Echo, crashing_program, echo_program, forever_program
+
+from ludus import discovery, errors, launch
+from ludus.discovery import names
+from ludus.launch import Phase
+from ludus.program import Program, Resources, RestartPolicy
+from ludus.rpc import address
+from ludus.rpc.client import RpcClient
+
+HERE = Path(__file__).parent
+
+
+def test_without_ray_the_error_says_what_to_install(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(errors.MissingExtra, match=r"pip install 'ludus\[ray\]'"):
+        launch.ray(echo_program("out"), project=project)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    size = {"num_cpus": 4, "object_store_memory": 80 * 2**20}
+    made = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
+    for _ in range(2):
+        made.add_node(**size)
+    yield made
+    made.shutdown()
+
+
+def raylet_of(node: Any) -> int:
+    (process,) = [info.process for kind, infos in node.all_processes.items() if kind == "raylet" for info in infos]
+    return int(process.pid)
+
+
+def pids(run: launch.Run) -> dict[str, int]:
+    return {record.name: record.pid for record in run.workers() if record.pid is not None}
+
+
+@pytest.mark.ray
+def test_the_same_program_runs_as_actors(cluster: Any, project: Path) -> None:
+    out = project / "answers"
+    with launch.ray(echo_program(str(out)), address=cluster.address, project=project) as run:
+        assert run.wait(60)
+        found = {record.name: record.status for record in run.workers()}
+        assert found == {"echo/0": Phase.RUNNING, "echo/1": Phase.RUNNING, "caller/0": Phase.DONE}
+        assert run.remote("echo").echo("from the driver")["pid"] in pids(run).values()
+        assert sorted(run.panel().auto_connect()) == ["echo/0", "echo/1"]
+        check_that_others_would_need_the_secret(run)
+    assert ast.literal_eval(out.read_text()) == [0, 1, 2, 3, 4]
+    assert "done: finished" in (run.trial_dir / "logs" / "caller-0.log").read_text()
+
+
+def check_that_others_would_need_the_secret(run: launch.Run) -> None:
+    """From another host a worker is called over TCP; this one takes that way on purpose."""
+    secret = json.loads((run.trial_dir / "trial.json").read_text())["secret"]
+    with contextlib.closing(discovery.connect(run.names_url)) as known:
+        here = address.parse(known.get(names.worker(run.experiment, run.trial, "echo/0")))
+    assert here.tcp
+    assert here.curve
+    from_afar = str(address.Address(instance=here.instance, host="elsewhere", tcp=here.tcp, curve=here.curve))
+    with contextlib.closing(RpcClient(from_afar, secret=secret)) as client:
+        assert client.request("echo", value=1)["value"] == 1
+    with (
+        pytest.raises(errors.RpcError),
+        contextlib.closing(RpcClient(from_afar, secret="a guess", timeout_s=1.0)) as client,
+    ):
+        client.request("echo", value=1)
+
+
+@pytest.mark.ray
+def test_a_crash_shows_its_traceback_not_that_an_actor_died(cluster: Any, project: Path) -> None:
+    program = crashing_program(max_restarts=0)
+    with (
+        launch.ray(program, address=cluster.address, project=project) as run,
+        pytest.raises(errors.ProgramError) as caught,
+    ):
+        run.wait(60)
+    for part in ("'crasher/0' crashed once", 'raise ValueError("no reward for you")', "just before the crash"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.ray
+def test_a_worker_without_a_place_says_what_it_needs(cluster: Any, project: Path) -> None:
+    program = Program("staged")
+    program.add("big", Echo, resources=Resources(gpus=8), restarts=RestartPolicy(max_restarts=0))
+    with (
+        launch.ray(program, address=cluster.address, project=project, max_placement_s=1.0) as run,
+        pytest.raises(errors.ProgramError, match=r"no place for it within 1 s.*gpus=8"),
+    ):
+        run.wait(60)
+
+
+@pytest.mark.ray
+@pytest.mark.chaos
+def test_no_worker_outlives_a_killed_driver_by_three_seconds(cluster: Any, project: Path) -> None:
+    command = [sys.executable, str(HERE / "staged.py"), "polite", str(project), cluster.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            workers = [int(pid) for pid in process.stdout.readline().split()]
+            assert len(workers) == 3
+        finally:
+            process.kill()
+            killed_at = time.monotonic()
+        wait_until(lambda: not any(is_alive(pid) for pid in workers), timeout_s=3.0)
+        assert time.monotonic() - killed_at < 3.0
+
+
+@pytest.mark.ray
+@pytest.mark.chaos
+def test_calls_go_on_when_a_node_of_the_cluster_is_lost(cluster: Any, project: Path) -> None:
+    program, forever = forever_program(replicas=3, restarts=RestartPolicy(backoff_s=0.2))
+    with contextlib.ExitStack() as stack:
+        run = stack.enter_context(launch.ray(program, address=cluster.address, project=project))
+        count = run.remote(forever).count
+        wait_until(lambda: len(pids(run)) == 4 and count() > 10, timeout_s=30)
+        before = pids(run)
+        caller_raylet = parent(before["forever/0"])
+        echoes = {name: pid for name, pid in before.items() if name.startswith("echo")}
+        lost = next(
+            node
+            for node in cluster.worker_nodes
+            if raylet_of(node) != caller_raylet and raylet_of(node) in map(parent, echoes.values())
+        )
+        hit = [name for name, pid in echoes.items() if parent(pid) == raylet_of(lost)]
+        answered = count()
+        cluster.remove_node(lost, allow_graceful=False)
+        wait_until(lambda: count() > answered + 50)
+        wait_until(lambda: all(pids(run).get(name, before[name]) != before[name] for name in hit), timeout_s=20)
+        wait_until(lambda: len(run.panel().auto_connect()) == 4, timeout_s=20)
+        answered = count()
+        wait_until(lambda: count() > answered + 50)

@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ludus import clock, core, errors
+from ludus.launch.supervisor import End, Event, EventKind, Phase, Supervisor
+from ludus.program import RestartPolicy
+from ludus.program.program import Node
+
+CRASH = End(
+    status=core.WorkerStatus.FAILED,
+    reason="exit code 1",
+    traceback="Traceback …\nValueError: bad reward",
+    last_lines=("the last line",),
+)
+DONE = End(status=core.WorkerStatus.DONE, reason="finished")
+EXITED = End(status=core.WorkerStatus.EXITED, reason="asked")
+
+
+class Service:
+    pass
+
+
+class Task:
+    def run(self) -> None: ...
+
+
+class FakeIncarnation:
+    def __init__(self, pid: int, ended: Callable[[End], None], calls: list[str], name: str) -> None:
+        self.pid = pid
+        self.host = "here"
+        self.end = ended
+        self._calls = calls
+        self._name = name
+
+    def ask_exit(self) -> None:
+        self._calls.append(f"ask {self._name}")
+
+    def kill(self) -> None:
+        self._calls.append(f"kill {self._name}")
+
+
+class Stage:
+    """A supervisor on a hand-wound clock, and the workers it has started."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self.clock = clock.FakeClock(100.0)
+        self.events: list[Event] = []
+        self.calls: list[str] = []
+        self.up: dict[str, FakeIncarnation] = {}
+        self.num_starts = 0
+        self.refuse = ""
+        self.supervisor = Supervisor(nodes, self.start, on_event=self.events.append, clock=self.clock)
+
+    def start(self, worker: str, ended: Callable[[End], None]) -> FakeIncarnation:
+        if self.refuse:
+            raise OSError(self.refuse)
+        self.num_starts += 1
+        self.up[worker] = FakeIncarnation(self.num_starts, ended, self.calls, worker)
+        return self.up[worker]
+
+    def step(self, advance_s: float = 0.0) -> float | None:
+        self.clock.advance(advance_s)
+        return self.supervisor.step()
+
+    def phases(self) -> dict[str, Phase]:
+        return {record.name: record.status for record in self.supervisor.records()}
+
+
+def task(name: str = "task", *, replicas: int = 1, **policy: float) -> Node:
+    return Node(name=name, cls=Task, replicas=replicas, restarts=RestartPolicy(**policy))  # type: ignore[arg-type]
+
+
+def service(name: str = "service") -> Node:
+    return Node(name=name, cls=Service)
+
+
+def test_every_replica_is_started_once() -> None:
+    stage = Stage(task(replicas=2), service())
+    assert stage.step() is None
+    assert sorted(stage.up) == ["service/0", "task/0", "task/1"]
+    stage.step(advance_s=1000)
+    assert stage.num_starts == 3
+
+
+def test_a_crashed_worker_comes_back_after_its_backoff() -> None:
+    stage = Stage(task(backoff_s=0.5))
+    stage.step()
+    stage.up["task/0"].end(CRASH)
+    assert stage.step() == pytest.approx(0.5)
+    assert stage.phases() == {"task/0": Phase.WAITING}
+    stage.step(advance_s=0.49)
+    assert stage.num_starts == 1
+    stage.step(advance_s=0.02)
+    assert stage.num_starts == 2
+    (record,) = stage.supervisor.records()
+    assert (record.status, record.restarts, record.pid, record.last_end) == (Phase.RUNNING, 1, 2, CRASH)
+
+
+def test_the_backoff_doubles_and_is_forgotten_after_the_window() -> None:
+    stage = Stage(task(backoff_s=1.0, max_backoff_s=3.0, window_s=60.0))
+    stage.step()
+    delays = []
+    for _ in range(3):
+        stage.up["task/0"].end(CRASH)
+        delays.append(stage.step())
+        stage.step(advance_s=5.0)
+    stage.step(advance_s=60.0)
+    stage.up["task/0"].end(CRASH)
+    delays.append(stage.step())
+    assert delays == pytest.approx([1.0, 2.0, 3.0, 1.0])
+
+
+def test_a_crash_is_told_at_once_with_its_traceback_and_last_lines() -> None:
+    stage = Stage(task())
+    stage.step()
+    stage.up["task/0"].end(CRASH)
+    stage.step()
+    (event,) = [event for event in stage.events if event.kind is EventKind.CRASHED]
+    assert event.worker == "task/0"
+    for text in ("exit code 1", "ValueError: bad reward", "the last line", "started again in 0.2 s"):
+        assert text in event.text
+
+
+def test_one_crash_too_many_ends_the_run_with_the_reason() -> None:
+    stage = Stage(task(max_restarts=1, backoff_s=0.0), service())
+    stage.step()
+    stage.up["task/0"].end(CRASH)
+    stage.step()
+    stage.step()
+    stage.up["task/0"].end(CRASH)
+    stage.step()
+    assert stage.calls == ["ask service/0"]
+    stage.up["service/0"].end(EXITED)
+    stage.step()
+    assert stage.supervisor.ended.is_set()
+    assert stage.supervisor.settled.is_set()
+    text = str(stage.supervisor.failure)
+    assert isinstance(stage.supervisor.failure, errors.ProgramError)
+    for part in (
+        "'task/0'",
+        "2 times",
+        "max_restarts=1",
+        "exit code 1",
+        "ValueError: bad reward",
+        "the last line",
+    ):
+        assert part in text
+
+
+def test_a_worker_that_cannot_be_started_counts_as_crashed() -> None:
+    stage = Stage(task(max_restarts=0))
+    stage.refuse = "no more processes"
+    stage.step()
+    stage.step()
+    assert "no more processes" in str(stage.supervisor.failure)
+    assert stage.supervisor.ended.is_set()
+
+
+def test_work_is_settled_when_those_that_have_an_end_have_ended() -> None:
+    stage = Stage(task(replicas=2), service())
+    stage.step()
+    stage.up["task/0"].end(DONE)
+    stage.step()
+    assert not stage.supervisor.settled.is_set()
+    stage.up["task/1"].end(DONE)
+    stage.step()
+    assert stage.supervisor.settled.is_set()
+    assert not stage.supervisor.ended.is_set()
+    assert stage.phases()["service/0"] is Phase.RUNNING
+
+
+def test_services_alone_are_never_settled_by_themselves() -> None:
+    stage = Stage(service())
+    stage.step(advance_s=1000)
+    assert not stage.supervisor.settled.is_set()
+    stage.up["service/0"].end(EXITED)
+    stage.step()
+    assert stage.supervisor.settled.is_set()
+    assert stage.supervisor.failure is None
+
+
+def test_draining_asks_callers_first_and_services_when_these_are_gone() -> None:
+    stage = Stage(service(), task())
+    stage.step()
+    stage.supervisor.request_stop(grace_s=4.0, why="test")
+    stage.step()
+    assert stage.calls == ["ask task/0"]
+    stage.up["task/0"].end(EXITED)
+    stage.step()
+    assert stage.calls == ["ask task/0", "ask service/0"]
+    stage.up["service/0"].end(EXITED)
+    stage.step()
+    assert stage.supervisor.ended.is_set()
+
+
+def test_services_are_asked_at_half_time_even_if_a_caller_lingers() -> None:
+    stage = Stage(service(), task())
+    stage.step()
+    stage.supervisor.request_stop(grace_s=4.0, why="test")
+    assert stage.step() == pytest.approx(2.0)
+    stage.step(advance_s=2.0)
+    assert stage.calls == ["ask task/0", "ask service/0"]
+
+
+def test_what_is_left_after_the_grace_is_killed() -> None:
+    stage = Stage(task(replicas=2))
+    stage.step()
+    stage.supervisor.request_stop(grace_s=4.0, why="test")
+    stage.step()
+    stage.up["task/0"].end(EXITED)
+    stage.step(advance_s=4.0)
+    assert stage.calls[-1] == "kill task/1"
+    stage.up["task/1"].end(CRASH)
+    stage.step()
+    assert stage.supervisor.ended.is_set()
+    assert stage.supervisor.failure is None
+
+
+def test_a_second_stop_may_shorten_the_grace_but_not_lengthen_it() -> None:
+    stage = Stage(task())
+    stage.step()
+    stage.supervisor.request_stop(grace_s=4.0, why="test")
+    stage.step()
+    stage.supervisor.request_stop(grace_s=100.0, why="test")
+    assert stage.step() == pytest.approx(2.0)
+    stage.supervisor.request_stop(grace_s=0.0, why="hurry")
+    stage.step()
+    assert stage.calls == ["ask task/0", "kill task/0"]
+
+
+def test_a_worker_that_even_a_kill_does_not_end_cannot_hold_up_the_end() -> None:
+    stage = Stage(task())
+    stage.step()
+    stage.supervisor.request_stop(grace_s=0.0, why="test")
+    stage.step()
+    stage.step(advance_s=5.0)
+    assert stage.supervisor.ended.is_set()
+    assert stage.phases() == {"task/0": Phase.FAILED}
+
+
+def test_nothing_is_started_again_while_draining() -> None:
+    stage = Stage(task("a", backoff_s=0.1), task("b"))
+    stage.step()
+    stage.up["a/0"].end(CRASH)
+    stage.step()
+    stage.supervisor.request_stop(grace_s=4.0, why="test")
+    stage.up["b/0"].end(CRASH)
+    stage.step(advance_s=1.0)
+    assert stage.num_starts == 2
+    assert stage.supervisor.ended.is_set()
+    assert stage.phases() == {"a/0": Phase.EXITED, "b/0": Phase.FAILED}
+
+
+def test_the_end_of_an_earlier_life_does_not_end_the_present_one() -> None:
+    stage = Stage(task(backoff_s=0.0))
+    stage.step()
+    first = stage.up["task/0"]
+    first.end(CRASH)
+    stage.step()
+    stage.step()
+    first.end(CRASH)
+    stage.step()
+    assert stage.phases() == {"task/0": Phase.RUNNING}
+
+
+def test_a_callback_that_raises_does_not_stop_supervision() -> None:
+    stage = Stage(task())
+
+    def raise_it(event: Event) -> None:
+        raise RuntimeError("in the callback")
+
+    stage.supervisor._on_event = raise_it
+    stage.step()
+    stage.up["task/0"].end(DONE)
+    stage.step()
+    assert stage.supervisor.ended.is_set()

@@ -1,0 +1,106 @@
+"""The rules of the house, asserted: exported names, doors, files that name one noun, a light import."""
+
+import ast
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ludus
+
+SRC = Path(ludus.__file__).parent
+DOORS = {
+    "zmq": {"rpc/zmq.py"},
+    "redis": {"discovery/redis.py"},
+    "ray": {"launch/ray_engine.py"},
+    "torch": {"data/batch.py"},
+    "cloudpickle": {"launch/spec.py"},
+}
+
+
+def _python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout
+
+
+def _imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def test_the_exported_names_are_these():
+    assert set(ludus.__all__) == {
+        "Handle",
+        "Program",
+        "Solver",
+        "Worker",
+        "WorkerControlPanel",
+        "WorkerServer",
+        "__version__",
+        "launch",
+        "register",
+    }
+    for name in ludus.__all__:
+        assert getattr(ludus, name) is not None
+    with pytest.raises(AttributeError):
+        _ = ludus.nothing_of_that_name
+
+
+def test_every_module_says_what_it_exports_and_has_it():
+    for module in pkgutil.walk_packages([str(SRC)], "ludus."):
+        path = SRC.joinpath(*module.name.split(".")[1:])
+        source = (path / "__init__.py" if module.ispkg else path.with_suffix(".py")).read_text()
+        if module.ispkg and not source.strip():
+            continue
+        tree = ast.parse(source)
+        assert ast.get_docstring(tree), f"{module.name} does not say what it is"
+        if module.name.endswith("__main__") or "__all__" not in source:
+            continue
+        loaded = importlib.import_module(module.name)
+        missing = [name for name in loaded.__all__ if not hasattr(loaded, name)]
+        assert not missing, f"{module.name} exports {missing}"
+
+
+@pytest.mark.parametrize("library", sorted(DOORS))
+def test_a_library_has_one_door(library):
+    users = {str(path.relative_to(SRC)) for path in SRC.rglob("*.py") if library in _imports(path)}
+    assert users <= DOORS[library]
+
+
+def test_importing_ludus_is_quick_and_loads_nothing_heavy():
+    code = (
+        "import sys, time, json; began = time.perf_counter(); import ludus; took = time.perf_counter() - began; "
+        "heavy = sorted({'torch', 'ray', 'zmq', 'numpy'} & set(sys.modules)); print(json.dumps([took, heavy]))"
+    )
+    runs = [json.loads(_python(code)) for _ in range(3)]
+    assert min(took for took, _ in runs) < 0.3
+    assert runs[0][1] == []
+
+
+def test_using_workers_and_programs_does_not_import_torch_or_ray():
+    code = (
+        "import sys, ludus; ludus.Worker, ludus.Program, ludus.Solver, ludus.launch; "
+        "print(sorted({'torch', 'ray'} & set(sys.modules)))"
+    )
+    assert _python(code).strip() == "[]"
+
+
+def test_no_file_is_named_for_nothing():
+    vague = {"utils", "util", "misc", "common", "helpers", "manager", "base"}
+    assert not [path for path in SRC.rglob("*.py") if path.stem in vague]
+
+
+def test_nothing_unpickles_what_came_over_a_socket():
+    allowed = DOORS["cloudpickle"]
+    for path in SRC.rglob("*.py"):
+        if "pickle" in _imports(path) or "cloudpickle" in _imports(path):
+            assert str(path.relative_to(SRC)) in allowed, path
