@@ -123,7 +123,7 @@ class EtcdStore:
             for pair in part.response_range.kvs if part.response_range else []:
                 record = decode(pair.value)
                 if record is not None:
-                    found[pair.key.decode().removeprefix(_PREFIX)] = record.value
+                    found[pair.key.decode(errors="replace").removeprefix(_PREFIX)] = record.value
         return found
 
     def remove(self, name: str, *, owner: str | None) -> bool:

@@ -119,7 +119,10 @@ class RedisStore:
     def read(self, root: str) -> dict[str, str]:
         with _errors():
             found = self._read(keys=[_PREFIX + root, _INDEX], args=[root, _PREFIX])
-        records = {name.decode(): decode(content) for name, content in zip(found[::2], found[1::2], strict=True)}
+        records = {
+            name.decode(errors="replace"): decode(content)
+            for name, content in zip(found[::2], found[1::2], strict=True)
+        }
         return {name: record.value for name, record in records.items() if record is not None}
 
     def remove(self, name: str, *, owner: str | None) -> bool:

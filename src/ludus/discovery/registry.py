@@ -111,6 +111,7 @@ class RegistryServer:
 
         Without a version to compare with, it answers at once.
         """
+        self.release(feed)
         answer = Deferred()
         if since is None:
             answer.set_result([True, self._table.version])
@@ -126,8 +127,7 @@ class RegistryServer:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            # First only listen: leases must not lapse before the renewals that have arrived meanwhile are
-            # counted.
+            # First only listen: no lease must lapse before the renewals that have arrived meanwhile are counted.
             step_s = min(_STEP_S, self._table.seconds_to_lapse())
             self._server.handle_requests(0, timeout_s=step_s)
             self._clock.tick(step_s)

@@ -80,7 +80,8 @@ class Watcher:
         self._tell(self._first)
         while not self._stopped.is_set():
             try:
-                self._feed.wait(self._resync_s)
+                if not self._failing:  # its news would be lost if looking failed again
+                    self._feed.wait(self._resync_s)
                 if self._stopped.is_set():
                     return
                 state = self._look()

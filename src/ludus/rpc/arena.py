@@ -30,7 +30,7 @@ __all__ = ["CALL_WINDOW", "MIN_SHARED_BYTES", "SHARED", "Arena", "InSide", "OutS
 
 CALL_WINDOW = 1024
 """How many calls one caller may have on the way at once: one mark for each."""
-MIN_SHARED_BYTES = 8192
+MIN_SHARED_BYTES = 65536
 """Smaller frames go through the socket."""
 DEFAULT_SIDE_BYTES = 64 << 20
 

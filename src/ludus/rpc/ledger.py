@@ -34,12 +34,15 @@ class LedgerStatistics:
     max_answer_bytes: int
 
 
+_NOBODY: frozenset[int] = frozenset()
+
+
 class _Caller:
     __slots__ = ("acked", "calls", "last_seen", "unsettled")
 
     def __init__(self) -> None:
         self.acked = 0
-        self.unsettled: set[int] = set()
+        self.unsettled: frozenset[int] = _NOBODY
         self.calls: dict[int, Seen | Frames] = {}
         self.last_seen = 0.0
 
@@ -74,15 +77,17 @@ class Ledger:
             self._make_room()
             caller = self._callers[client] = _Caller()
         caller.last_seen = time.monotonic()
+        if acked == seq > caller.acked and not unsettled:  # most callers make one call at a time
+            caller.acked = acked
+            caller.unsettled = _NOBODY
+            caller.calls = {seq: Seen.RUNNING}
+            return Seen.NEW
         calls = caller.calls
         if acked > caller.acked:
             caller.acked = acked
-            caller.unsettled = set(unsettled)
-            if acked == seq and not unsettled:
-                calls.clear()
-            else:
-                for old in [key for key in calls if key < acked and key not in caller.unsettled]:
-                    del calls[old]
+            caller.unsettled = frozenset(unsettled)
+            for old in [key for key in calls if key < acked and key not in caller.unsettled]:
+                del calls[old]
         if seq < caller.acked and seq not in caller.unsettled:
             return Seen.SETTLED
         found = calls.get(seq)

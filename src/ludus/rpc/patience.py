@@ -17,8 +17,8 @@ __all__ = ["Patience"]
 
 T = TypeVar("T")
 
-LOOK_S = 100e-6
-SHORT_S = 200e-6
+LOOK_S = 300e-6
+SHORT_S = 400e-6
 CROWDED_S = 0.01
 _YIELD_S = 200e-6  # an interrupt is shorter; another process that got the core is not
 _MISSES = 3

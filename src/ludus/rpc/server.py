@@ -364,11 +364,12 @@ class RpcServer:
         return True
 
     def _run_one(self, command: _Command, arrived: _Arrived) -> None:
-        if self._is_late(arrived):
+        if time.monotonic() >= arrived.deadline and self._is_late(arrived):
             return
         args, kwargs = arrived.body
         arrived.body = None
-        arrived.peer.begin(arrived.call.slot, arrived.call.seq)
+        call = arrived.call
+        arrived.peer.begin(call.slot, call.seq)
         self._num_run += 1
         if not command.response:
             self._answer(arrived, None)
@@ -442,8 +443,8 @@ class RpcServer:
             self._fail(arrived, error)
             return
         frames.insert(0, messages.encode(messages.Reply(call.seq, len(self._inbox))))
-        self._ledger.finish(call.client, call.seq, frames)
         arrived.peer.send(frames)
+        self._ledger.finish(call.client, call.seq, frames)  # the caller is at work again meanwhile
 
     def _fail(self, arrived: _Arrived, error: BaseException) -> None:
         self._num_failed += 1

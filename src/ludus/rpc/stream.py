@@ -27,7 +27,7 @@ _BUFFER_BYTES = 128 << 10
 def pack(frames: Frames, arena: OutSide | None) -> tuple[list[Buffer], int]:
     """The buffers to write, in order, for one message, and their bytes in all."""
     table: list[int] = []
-    body: list[Buffer] = []
+    body: list[Buffer] = [b""]
     size = 0
     for frame in frames:
         length = frame.nbytes if type(frame) is memoryview else len(frame)
@@ -37,19 +37,18 @@ def pack(frames: Frames, arena: OutSide | None) -> tuple[list[Buffer], int]:
                 table.append(entry)
                 continue
         table.append(length)
-        if length:
-            body.append(frame)
-        size += length
+        body.append(frame)
         pad = length & 7
         if pad:
             body.append(_PAD[pad])
             size += 8 - pad
+        size += length
     n = len(table)
-    head = (_TABLES.get(n) or struct.Struct(f"<IHH{n}Q")).pack(size, n, 0, *table)
+    body[0] = head = (_TABLES.get(n) or struct.Struct(f"<IHH{n}Q")).pack(size, n, 0, *table)
     size += len(head)
     if size < _JOIN_BYTES:
-        return [b"".join((head, *body))], size
-    return [head, *body], size
+        return [b"".join(body)], size
+    return [buffer for buffer in body if buffer], size
 
 
 class Reader:
@@ -72,15 +71,15 @@ class Reader:
         """
         if self._large is not None:
             return self._read_large(flags)
-        room = self._view[self._end :] if self._end else self._buffer
-        count = self._sock.recv_into(room, 0, flags)
+        buffer = self._buffer
+        count = self._sock.recv_into(self._view[self._end :] if self._end else buffer, 0, flags)
         if count == 0:
             raise ChannelClosed("the other end is gone")
         end = self._end + count
         messages: list[Frames] = []
         start = 0
         while end - start >= 8:
-            size, num_frames, zero = _HEAD.unpack_from(self._buffer, start)
+            size, num_frames, zero = _HEAD.unpack_from(buffer, start)
             total = 8 + 8 * num_frames + size
             if zero or not num_frames or total > self._max_bytes:
                 raise ChannelClosed(f"malformed message, or one of {total} bytes where {self._max_bytes} are allowed")
@@ -95,8 +94,8 @@ class Reader:
             messages.append(self._frames(memoryview(bytearray(self._view[start : start + total])), num_frames))
             start += total
         rest = end - start
-        if start and rest:
-            self._buffer[:rest] = self._buffer[start:end]
+        if rest and start:
+            buffer[:rest] = buffer[start:end]
         self._end = rest
         return messages
 

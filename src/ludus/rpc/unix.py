@@ -56,6 +56,8 @@ class UnixChannel:
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, tick)
         self._reader = stream.Reader(self._sock, self._arena.inside, max_bytes=max_bytes)
         self._patience = Patience()
+        self._poller = select.poll()
+        self._poller.register(self._sock, select.POLLIN)
 
     @staticmethod
     def _check(hello: bytes, fds: list[int]) -> str:
@@ -102,11 +104,9 @@ class UnixChannel:
                 return []
         except OSError as error:
             raise ChannelClosed(str(error)) from error
-        if self._patience.willing:
-            found = self._patience.look(self._try)
-            if found:
-                return found
-        return self._sleep(timeout_s)
+        patience, poller = self._patience, self._poller
+        found = patience.look(lambda: poller.poll(0)) if patience.willing else None
+        return self._try() if found else self._sleep(timeout_s)
 
     def _try(self) -> list[Frames]:
         try:
@@ -119,9 +119,7 @@ class UnixChannel:
     def _sleep(self, timeout_s: float) -> list[Frames]:
         since = self._patience.fall_asleep()
         if timeout_s < _TICK_S:
-            poller = select.poll()
-            poller.register(self._sock, select.POLLIN)
-            poller.poll(timeout_s * 1e3)
+            self._poller.poll(timeout_s * 1e3)
             return self._try()
         try:
             messages = self._reader.read()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 from ludus import core, errors
@@ -65,8 +66,8 @@ def connect(connector: str, url: str) -> core.Names:
 
 
 def _hold(connector: str, url: str, name: str, value: str, ttl: str, go: str) -> None:
-    asked_to_end = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
+    asked_to_end: list[int] = []  # not an Event: a handler that sets one may find its lock held by this very thread
+    signal.signal(signal.SIGTERM, lambda number, _: asked_to_end.append(number))
     names = connect(connector, url)
     if go:
         _say("waiting")
@@ -77,8 +78,8 @@ def _hold(connector: str, url: str, name: str, value: str, ttl: str, go: str) ->
         _say("taken")
     else:
         _say("added")
-    while not asked_to_end.wait(0.05):  # the handler runs when this thread wakes, and the signal may wake another
-        pass
+    while not asked_to_end:
+        time.sleep(0.05)
     names.close()
     _say("closed")
 

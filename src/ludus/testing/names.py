@@ -28,6 +28,9 @@ from ludus.testing.lease_holder import LeaseHolder
 
 __all__ = ["NamesConformance", "Told", "eventually"]
 
+Opener = Callable[[], core.Names]
+Starter = Callable[..., LeaseHolder]
+
 _PATIENCE_S = 10.0
 _TOLD_WITHIN_S = 0.5
 _SILENCE_S = 0.25  # what would be told by then is not told
@@ -50,7 +53,7 @@ class NamesConformance:
         return f"conformance/{uuid.uuid4().hex}"
 
     @pytest.fixture
-    def open_names(self, url: str) -> Iterator[Callable[[], core.Names]]:
+    def open_names(self, url: str) -> Iterator[Opener]:
         """Opens one more connection to the same backend at each call."""
         opened: list[core.Names] = []
 
@@ -63,11 +66,11 @@ class NamesConformance:
             names.close()
 
     @pytest.fixture
-    def names(self, open_names: Callable[[], core.Names]) -> core.Names:
+    def names(self, open_names: Opener) -> core.Names:
         return open_names()
 
     @pytest.fixture
-    def child(self, url: str) -> Iterator[Callable[..., LeaseHolder]]:
+    def child(self, url: str) -> Iterator[Starter]:
         """Starts a process that adds a lease and keeps it: `child(name, value)`."""
         if not self.spans_processes:
             pytest.skip("this backend lives within one process, so no other process can hold a lease in it")
@@ -90,7 +93,7 @@ class NamesConformance:
         names.add(f"{root}/a", "1")
         assert names.get(f"{root}/a") == "1"
 
-    def test_another_connection_sees_it(self, open_names: Callable[[], core.Names], root: str) -> None:
+    def test_another_connection_sees_it(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
         one.add(f"{root}/a", "1")
         assert other.get(f"{root}/a") == "1"
@@ -99,7 +102,7 @@ class NamesConformance:
         with pytest.raises(errors.NameNotFound, match="nobody"):
             names.get(f"{root}/nobody")
 
-    def test_a_name_is_taken_once(self, open_names: Callable[[], core.Names], root: str) -> None:
+    def test_a_name_is_taken_once(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
         one.add(f"{root}/a", "1")
         for each in (one, other):
@@ -107,7 +110,7 @@ class NamesConformance:
                 each.add(f"{root}/a", "2")
         assert one.get(f"{root}/a") == "1"
 
-    def test_replace_takes_a_name_over(self, open_names: Callable[[], core.Names], root: str) -> None:
+    def test_replace_takes_a_name_over(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
         one.add(f"{root}/a", "1")
         other.add(f"{root}/a", "2", replace=True)
@@ -131,15 +134,13 @@ class NamesConformance:
         names.add(f"{root}/a", "2")
         assert names.get(f"{root}/a") == "2"
 
-    def test_anyone_may_delete_a_name_without_a_lease(self, open_names: Callable[[], core.Names], root: str) -> None:
+    def test_anyone_may_delete_a_name_without_a_lease(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
         one.add(f"{root}/a", "1")
         other.delete(f"{root}/a")
         assert one.find_subtree(root) == []
 
-    def test_delete_spares_what_somebody_else_put_there_since(
-        self, open_names: Callable[[], core.Names], root: str
-    ) -> None:
+    def test_delete_spares_what_somebody_else_put_there_since(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
         one.add(f"{root}/lease", "1", ttl=self.ttl)
         one.add(f"{root}/plain", "1")
@@ -195,7 +196,7 @@ class NamesConformance:
         assert names.get_subtree(root) == []
 
     def test_clear_subtree_removes_the_root_and_what_is_below_and_nothing_else(
-        self, open_names: Callable[[], core.Names], root: str
+        self, open_names: Opener, root: str
     ) -> None:
         one, other = open_names(), open_names()
         for name in ["a", "a/b", "a/b/c", "ab"]:
@@ -212,7 +213,7 @@ class NamesConformance:
 
     # ── many at once ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def test_of_many_threads_one_gets_the_name(self, open_names: Callable[[], core.Names], root: str) -> None:
+    def test_of_many_threads_one_gets_the_name(self, open_names: Opener, root: str) -> None:
         connections = [open_names() for _ in range(4)]
         start = threading.Barrier(8)
 
@@ -240,9 +241,7 @@ class NamesConformance:
         assert names.find_subtree(root) == sorted(expected)
         assert names.get_subtree(root) == [expected[name] for name in sorted(expected)]
 
-    def test_of_many_processes_one_gets_the_name(
-        self, names: core.Names, child: Callable[..., LeaseHolder], root: str
-    ) -> None:
+    def test_of_many_processes_one_gets_the_name(self, names: core.Names, child: Starter, root: str) -> None:
         racers = [child(f"{root}/prize", str(number), go=f"{root}/go") for number in range(2)]
         for racer in racers:
             racer.expect("waiting")
@@ -255,7 +254,7 @@ class NamesConformance:
         names.add(f"{root}/a", "1")
         assert names.wait(f"{root}/a", timeout=0.0) == "1"
 
-    def test_wait_gives_what_appears_later(self, open_names: Callable[[], core.Names], root: str) -> None:
+    def test_wait_gives_what_appears_later(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(one.wait, f"{root}/a", _PATIENCE_S)
@@ -280,7 +279,7 @@ class NamesConformance:
         names.watch_names([f"{root}/a", f"{root}/b"], told)
         told.expect({f"{root}/a": "1", f"{root}/b": None})
 
-    def test_a_watch_tells_of_appearance_change_and_end(self, open_names: Callable[[], core.Names], root: str) -> None:
+    def test_a_watch_tells_of_appearance_change_and_end(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
         told = Told()
         one.watch_names(f"{root}/a", told)
@@ -293,7 +292,7 @@ class NamesConformance:
         told.expect({f"{root}/a": None}, within_s=_TOLD_WITHIN_S)
         assert [value for _, value in told.calls] == [None, "1", "2", None]
 
-    def test_a_watch_of_a_subtree_tells_of_all_below(self, open_names: Callable[[], core.Names], root: str) -> None:
+    def test_a_watch_of_a_subtree_tells_of_all_below(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
         other.add(f"{root}/a/0", "0")
         for name in ["a", "ab"]:
@@ -343,9 +342,7 @@ class NamesConformance:
 
     # ── leases ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def test_a_lease_is_kept_alive_without_a_gap_or_a_change(
-        self, open_names: Callable[[], core.Names], root: str
-    ) -> None:
+    def test_a_lease_is_kept_alive_without_a_gap_or_a_change(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
         told = Told()
         other.watch_names(f"{root}/", told)
@@ -358,13 +355,13 @@ class NamesConformance:
             time.sleep(0.05)
         assert told.calls == [(f"{root}/a", "1")]
 
-    def test_a_lost_lease_is_put_back(self, open_names: Callable[[], core.Names], root: str) -> None:
+    def test_a_lost_lease_is_put_back(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
         one.add(f"{root}/a", "1", ttl=self.ttl)
         other.delete(f"{root}/a")
         assert other.wait(f"{root}/a", timeout=self.ttl) == "1"
 
-    def test_a_lease_that_was_replaced_is_let_go(self, open_names: Callable[[], core.Names], root: str) -> None:
+    def test_a_lease_that_was_replaced_is_let_go(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
         one.add(f"{root}/a", "1", ttl=self.ttl)
         other.add(f"{root}/a", "2", ttl=self.ttl, replace=True)
@@ -372,7 +369,7 @@ class NamesConformance:
         one.close()
         assert other.get(f"{root}/a") == "2"
 
-    def test_a_lease_can_be_made_permanent(self, open_names: Callable[[], core.Names], root: str) -> None:
+    def test_a_lease_can_be_made_permanent(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
         one.add(f"{root}/a", "1", ttl=self.ttl)
         one.add(f"{root}/a", "2", replace=True)
@@ -380,7 +377,7 @@ class NamesConformance:
         assert other.get(f"{root}/a") == "2"
         other.delete(f"{root}/a")
 
-    def test_close_removes_leases_and_ends_watches(self, open_names: Callable[[], core.Names], root: str) -> None:
+    def test_close_removes_leases_and_ends_watches(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
         told = Told()
         one.add(f"{root}/lease", "1", ttl=self.ttl)
@@ -397,7 +394,7 @@ class NamesConformance:
             one.get(f"{root}/plain")
 
     def test_a_killed_owner_is_gone_within_its_ttl_and_watchers_are_told(
-        self, names: core.Names, child: Callable[..., LeaseHolder], root: str
+        self, names: core.Names, child: Starter, root: str
     ) -> None:
         told = Told()
         names.watch_names(f"{root}/", told)
@@ -413,7 +410,7 @@ class NamesConformance:
         names.add(f"{root}/owner", "2")
 
     def test_an_owner_that_was_stopped_too_long_does_not_take_its_name_back(
-        self, names: core.Names, child: Callable[..., LeaseHolder], root: str
+        self, names: core.Names, child: Starter, root: str
     ) -> None:
         owner = child(f"{root}/owner", "old")
         owner.expect("added")
