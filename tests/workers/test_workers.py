@@ -1,5 +1,7 @@
 """Workers, the control panel and `@register`."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -170,23 +172,42 @@ def test_a_worker_that_raises_has_failed(running):
     assert str(running.errors["broken/0"]) == "broken"
 
 
-def test_control_commands_are_answered_within_50_ms_while_poll_is_busy(running):
-    class Busy(Worker):
-        def _poll(self):
-            until = time.perf_counter() + 0.005
-            while time.perf_counter() < until:
-                pass
+BUSY = """
+import sys, time
+from ludus import discovery
+from ludus.workers.server import WorkerServer
+from ludus.workers.worker import Worker
 
-    running.add("busy/0", Busy)
-    with running.panel() as panel:
-        panel.connect(["busy/0"])
-        panel.request("busy/0", "ping")
-        taken = []
-        for _ in range(30):
-            began = time.perf_counter()
-            panel.request("busy/0", "ping")
-            taken.append(time.perf_counter() - began)
-        assert sorted(taken)[len(taken) // 2] < 0.05
+class Busy(Worker):
+    def _poll(self):
+        until = time.perf_counter() + 0.005
+        while time.perf_counter() < until:
+            pass
+
+names = discovery.connect(sys.argv[1])
+Busy(WorkerServer("busy/0", experiment="exp", trial="t", names=names)).run()
+"""
+
+
+def test_control_commands_are_answered_within_50_ms_while_poll_is_busy(tmp_path):
+    url = f"file://{tmp_path}/names"
+    names = discovery.connect(url)
+    process = subprocess.Popen([sys.executable, "-c", BUSY, url])
+    try:
+        with WorkerControlPanel("exp", "t", names=names) as panel:
+            panel.connect("busy/0", timeout=20.0)
+            taken = []
+            for _ in range(30):
+                began = time.perf_counter()
+                panel.request("busy/0", "ping")
+                taken.append(time.perf_counter() - began)
+            assert sorted(taken)[len(taken) // 2] < 0.05
+            panel.request("busy/0", "exit")
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+        names.close()
 
 
 def test_a_group_call_gives_one_outcome_for_each_worker(running, names):

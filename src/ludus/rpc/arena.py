@@ -6,6 +6,8 @@ is left behind when both are gone, and it outlives either of them for as long as
     marks         1024 × u64   the server writes seq in the call's slot before it runs it
     flags up      1024 × u8    1 while the server may still read that block of `up`
     flags down    1024 × u8    1 while the caller may still read that block of `down`
+    control       u8, u8       the caller's slot is full; the caller is awake (see `mailbox`)
+    slots         2 × 64 KB    one message up, one down
     up            frames from caller to server
     down          frames from server to caller
 
@@ -24,6 +26,7 @@ import weakref
 
 import numpy as np
 
+from ludus.rpc.mailbox import SLOT_BYTES, Slot
 from ludus.rpc.transport import Buffer
 
 __all__ = ["CALL_WINDOW", "MIN_SHARED_BYTES", "SHARED", "Arena", "InSide", "OutSide"]
@@ -38,7 +41,10 @@ _BLOCKS = 1024
 _ALIGN = 64
 _FLAGS_UP = CALL_WINDOW * 8
 _FLAGS_DOWN = _FLAGS_UP + _BLOCKS
-_DATA = _FLAGS_DOWN + _BLOCKS + 2048  # on a page boundary
+_CONTROL = _FLAGS_DOWN + _BLOCKS
+_SLOT_UP = _CONTROL + 2048  # on a page boundary
+_SLOT_DOWN = _SLOT_UP + SLOT_BYTES
+_DATA = _SLOT_DOWN + SLOT_BYTES
 _MARK = struct.Struct("<Q")
 
 # A table entry from here up is a shared frame: 1 | block (10 bits) | offset / 64 (21 bits) | length (32 bits)
@@ -120,8 +126,8 @@ class InSide:
 class Arena:
     """One connection's shared memory, seen from one of its ends."""
 
-    def __init__(self, fd: int, *, is_server: bool) -> None:
-        """Takes over `fd`."""
+    def __init__(self, fd: int, *, is_server: bool, board: mmap.mmap, index: int) -> None:
+        """Takes over `fd`. `index` is the caller's place on the server's board; 0 means that it has none."""
         size = os.fstat(fd).st_size
         try:
             self._memory = mmap.mmap(fd, size)
@@ -132,6 +138,12 @@ class Arena:
         down = {"flags": _FLAGS_DOWN, "start": _DATA + side, "size": side}
         self.outside = OutSide(self._memory, **(down if is_server else up))
         self.inside = InSide(self._memory, **(up if is_server else down))
+        self.slot_up: Slot | None = None
+        self.slot_down: Slot | None = None
+        if index:
+            own = self._memory
+            self.slot_up = Slot(own, _SLOT_UP, full=(board, index), awake=(board, 0))
+            self.slot_down = Slot(own, _SLOT_DOWN, full=(own, _CONTROL), awake=(own, _CONTROL + 1))
 
     @staticmethod
     def make(side_bytes: int = DEFAULT_SIDE_BYTES) -> int:

@@ -162,5 +162,7 @@ def new_call(
     limits: codec.Limits,
 ) -> Pending:
     """A numbered call that ends within `timeout_s` and within the deadline of the call being handled, if any."""
-    body = encode_body(args, kwargs, limits)
-    return Pending(*caller.begin(), command, body, time.monotonic() + deadline.limit(timeout_s))
+    body = codec.encode([list(args), kwargs or {}], limits=limits)
+    outer = deadline.current.get()
+    until = time.monotonic() + timeout_s
+    return Pending(*caller.begin(), command, body, until if outer is None else min(until, outer))

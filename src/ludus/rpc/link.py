@@ -83,7 +83,8 @@ class Link:
     def send(self, pending: Pending) -> None:
         """Send a call; what goes wrong becomes its outcome. May be given the same call again."""
         pending.link = self
-        self._enter()
+        self._sending.acquire()
+        self._depth += 1
         channel = self._channel
         try:
             self._pending[pending.seq] = pending
@@ -123,9 +124,10 @@ class Link:
     def _leave(self) -> None:
         """Let others in and, once nothing is held, look for a new home for the calls that could not run here."""
         self._depth -= 1
-        orphans: list[tuple[Pending, errors.RpcError]] = []
-        if self._orphans and not self._depth:
-            orphans, self._orphans = self._orphans, orphans
+        if not self._orphans or self._depth:
+            self._sending.release()
+            return
+        orphans, self._orphans = self._orphans, []
         self._sending.release()
         for pending, error in orphans:
             if self._on_not_run is None or not self._on_not_run(pending, error):
@@ -166,7 +168,8 @@ class Link:
                         self._step(pending)
                 finally:
                     self._reading.release()
-                    self._pass_on()
+                    if self._pending:
+                        self._pass_on()
             else:  # another thread reads for us and rings when our answer is there, or when it leaves
                 if pending.event is None:
                     pending.event = threading.Event()
@@ -181,8 +184,7 @@ class Link:
         if channel is None:
             self._await_verdict(pending)
             return
-        now = time.monotonic()
-        left = pending.next_probe - now
+        left = pending.next_probe - time.monotonic()
         self._receive(channel, left)
         if left <= 0 and not pending.done:
             self.tend()  # for the others too: perhaps nobody waits for them yet
@@ -230,7 +232,7 @@ class Link:
 
     def _receive(self, channel: Channel, timeout_s: float) -> None:
         try:
-            answers = channel.receive(max(timeout_s, 0.0))
+            answers = channel.receive(timeout_s)
         except ChannelClosed:
             self._enter()
             try:
@@ -242,11 +244,10 @@ class Link:
             self._on_answer(frames)
 
     def _pass_on(self) -> None:
-        if self._pending:
-            for pending in list(self._pending.values()):
-                if pending.event is not None:
-                    pending.event.set()
-                    return
+        for pending in list(self._pending.values()):
+            if pending.event is not None:
+                pending.event.set()
+                return
 
     def _on_answer(self, frames: Frames) -> None:
         message = messages.decode_from_server(frames[0])

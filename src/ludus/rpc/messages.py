@@ -9,9 +9,12 @@ has settled every call below `acked` except those listed as `unsettled`, so the 
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from ludus import errors
+from ludus.rpc.arena import CALL_WINDOW
 from ludus.rpc.transport import Buffer
 
 __all__ = [
@@ -37,7 +40,7 @@ class Call(msgspec.Struct, tag="c", array_like=True, gc=False):
 
     client: bytes
     seq: int
-    slot: int  # which mark the server sets when it begins the call
+    slot: Annotated[int, msgspec.Meta(ge=0, lt=CALL_WINDOW)]  # which mark the server sets when it begins the call
     acked: int
     unsettled: list[int]
     command: str

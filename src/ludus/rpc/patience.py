@@ -2,8 +2,8 @@
 
 Waking a sleeping thread on another core costs 30-100 µs on a virtual machine, as much as a small call takes. A waiter
 whose recent waits were short therefore looks for up to `LOOK_S` before it sleeps. It is polite about it: it yields the
-core at every look; it stops at once, and for `CROWDED_S`, when somebody else wanted the core; and looking in vain makes
-it ever less willing. An idle process never looks.
+core every few microseconds; it stops at once, and for `CROWDED_S`, when somebody else wanted the core; and looking in
+vain makes it ever less willing. An idle process never looks.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ SHORT_S = 400e-6
 CROWDED_S = 0.01
 _YIELD_S = 200e-6  # an interrupt is shorter; another process that got the core is not
 _MISSES = 3
+_GLANCES = range(12)  # between two yields, a few microseconds
 _LOW_PRICE = 2
 _HIGH_PRICE = 1024
 
@@ -41,32 +42,43 @@ class Patience:
         self._misses = 0
         self._crowded_until = 0.0
 
-    def look(self, attempt: Callable[[], T]) -> T | None:
-        """Try until `attempt` gives something true, at most `LOOK_S`."""
+    def look(self, glance: Callable[[], object], attempt: Callable[[], T] | None = None) -> object | T | None:
+        """What `glance` or `attempt` found, if they found something true within `LOOK_S`.
+
+        `glance` must cost no system call, or hardly any; `attempt` is made now and then.
+        """
         clock = time.perf_counter
         now = clock()
         if now < self._crowded_until:
             return None
         end = now + LOOK_S
         while True:
-            found = attempt()
-            if found:
-                self._misses = 0
-                self._price = _LOW_PRICE
-                return found
+            for _ in _GLANCES:
+                found = glance()
+                if found:
+                    return self._hit(found)
+            if attempt is not None:
+                found = attempt()
+                if found:
+                    return self._hit(found)
             now = clock()
             if now > end:
                 break
             os.sched_yield()
             if clock() - now > _YIELD_S:
                 self._crowded_until = now + CROWDED_S
-                return attempt()
+                return glance() or (attempt() if attempt is not None else None)
         self._misses += 1
         if self._misses >= _MISSES:
             self._misses = 0
             self._price = min(self._price * 4, _HIGH_PRICE)
             self.willing = False
         return None
+
+    def _hit(self, found: T) -> T:
+        self._misses = 0
+        self._price = _LOW_PRICE
+        return found
 
     def fall_asleep(self) -> float:
         return time.perf_counter()

@@ -7,9 +7,12 @@ import select
 import socket
 from collections.abc import Callable
 
+from ludus.rpc.mailbox import Board
 from ludus.rpc.patience import Patience
 
 __all__ = ["Reactor"]
+
+_OTHER_DOORS = 16  # after so many messages through the board the other doors are looked at too
 
 
 class Reactor:
@@ -20,6 +23,8 @@ class Reactor:
         self._callbacks: dict[int, Callable[[int], None]] = {}
         self._again: list[Callable[[int], None]] = []
         self._patience = Patience()
+        self.board: Board | None = None
+        self._turns = 0
         self._bell_in, self._bell_out = socket.socketpair()
         self._bell_in.setblocking(False)
         self._bell_out.setblocking(False)
@@ -47,19 +52,39 @@ class Reactor:
             for callback in again:
                 callback(0)
             timeout_s = 0.0
+        board = self.board
+        if board is not None and board.read():
+            self._turns += 1
+            if self._turns % _OTHER_DOORS:
+                return
+            timeout_s = 0.0
         ready = self._epoll.poll(0)
         if not ready and timeout_s > 0:
-            patience = self._patience
-            epoll = self._epoll
-            ready = (patience.look(lambda: epoll.poll(0)) or []) if patience.willing else []
-            if not ready:
-                since = patience.fall_asleep()
-                ready = epoll.poll(timeout_s)
-                patience.woke(since)
+            ready = self._wait(timeout_s)
         for fd, events in ready:
             found = self._callbacks.get(fd)
             if found is not None:
                 found(events)
+        if board is not None:
+            board.read()
+
+    def _wait(self, timeout_s: float) -> list[tuple[int, int]]:
+        patience, epoll, board = self._patience, self._epoll, self.board
+        if patience.willing:
+            if board is not None:
+                found = patience.look(board.has_mail, lambda: epoll.poll(0))
+            else:
+                found = patience.look(lambda: epoll.poll(0))
+            if found:
+                return found if isinstance(found, list) else []
+        since = patience.fall_asleep()
+        if board is None:
+            ready = epoll.poll(timeout_s)
+        else:
+            ready = epoll.poll(timeout_s) if board.fall_asleep() else []
+            board.wake_up()
+        patience.woke(since)
+        return ready
 
     def wake(self) -> None:
         """Make a waiting `poll` return. Safe from any thread and from signal handlers."""

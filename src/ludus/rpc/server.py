@@ -23,7 +23,6 @@ from ludus import errors
 from ludus.data import codec
 from ludus.rpc import deadline, failures, messages
 from ludus.rpc.address import Address, host_id, socket_path
-from ludus.rpc.arena import CALL_WINDOW
 from ludus.rpc.batching import Batching, BatchStatistics, Gathering, run_stacked
 from ludus.rpc.deferred import Deferred
 from ludus.rpc.ledger import Ledger, LedgerStatistics, Seen
@@ -266,8 +265,6 @@ class RpcServer:
     def _accept(self, peer: Peer, frames: Frames) -> int:
         try:
             message = messages.decode_from_caller(frames[0])
-            if type(message) is messages.Call and not 0 <= message.slot < CALL_WINDOW:
-                raise errors.CodecError(f"there is no slot {message.slot}")
         except errors.CodecError as error:
             self._num_malformed += 1
             _log.warning("dropped a message that is none: %s", error)

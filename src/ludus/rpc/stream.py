@@ -13,9 +13,11 @@ import struct
 from ludus.rpc.arena import MIN_SHARED_BYTES, SHARED, InSide, OutSide
 from ludus.rpc.transport import Buffer, ChannelClosed, Frames
 
-__all__ = ["MAX_FRAMES", "Reader", "pack"]
+__all__ = ["DOORBELL", "MAX_FRAMES", "Reader", "pack"]
 
 MAX_FRAMES = 0xFFFF
+DOORBELL = bytes(8)
+"""Read and forgotten; it only wakes the other end, so that it looks into its slot."""
 _HEAD = struct.Struct("<IHH")
 _PAD = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
 _TABLES = {n: struct.Struct(f"<IHH{n}Q") for n in range(1, 17)}
@@ -81,6 +83,9 @@ class Reader:
         while end - start >= 8:
             size, num_frames, zero = _HEAD.unpack_from(buffer, start)
             total = 8 + 8 * num_frames + size
+            if total == 8 and not zero:  # a doorbell
+                start += 8
+                continue
             if zero or not num_frames or total > self._max_bytes:
                 raise ChannelClosed(f"malformed message, or one of {total} bytes where {self._max_bytes} are allowed")
             if end - start < total:
@@ -98,6 +103,13 @@ class Reader:
             buffer[:rest] = buffer[start:end]
         self._end = rest
         return messages
+
+    def unpack(self, message: memoryview) -> Frames:
+        """The frames of one message that came whole, through a slot."""
+        size, num_frames, zero = _HEAD.unpack_from(message)
+        if zero or not num_frames or 8 + 8 * num_frames + size != message.nbytes:
+            raise ChannelClosed("malformed message in the slot")
+        return self._frames(message, num_frames)
 
     def _read_large(self, flags: int) -> list[Frames]:
         large = self._large

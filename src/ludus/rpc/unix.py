@@ -6,6 +6,8 @@ hello with its instance and the connection's shared memory, so each can tell wha
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import os
 import select
 import socket
@@ -18,13 +20,14 @@ from pathlib import Path
 from ludus import errors
 from ludus.rpc import stream
 from ludus.rpc.arena import Arena
+from ludus.rpc.mailbox import Board
 from ludus.rpc.patience import Patience
 from ludus.rpc.reactor import Reactor
 from ludus.rpc.transport import Buffer, ChannelClosed, Deliver, Frames
 
 __all__ = ["UnixChannel", "UnixListener", "remove_stale"]
 
-_HELLO = struct.Struct("<8s32s")
+_HELLO = struct.Struct("<8s32sI")
 _MAGIC = b"ludus/1\0"
 _TICK_S = 0.05
 _MAX_OUTBOX_BYTES = 256 << 20
@@ -43,12 +46,14 @@ class UnixChannel:
         try:
             self._sock.settimeout(max(timeout_s, 0.001))
             self._sock.connect(path)
-            hello, fds, _flags, _addr = socket.recv_fds(self._sock, _HELLO.size, 1)
-            self.instance = self._check(hello, fds)
+            hello, fds, _flags, _addr = socket.recv_fds(self._sock, _HELLO.size, 2)
+            self.instance, index = self._check(hello, fds)
         except (OSError, ChannelClosed) as error:
             self._sock.close()
             raise errors.Unreachable(f"nobody answers at {path}: {error}") from error
-        self._arena = Arena(fds[0], is_server=False)
+        self._arena = Arena(fds[0], is_server=False, board=mmap.mmap(fds[1], Board.SIZE), index=index)
+        os.close(fds[1])
+        self._slot_in, self._slot_out = self._arena.slot_down, self._arena.slot_up
         self._sock.settimeout(None)
         # The kernel ends a blocking recv or send after a tick, so deadlines hold at one system call for each message.
         tick = struct.pack("ll", 0, int(_TICK_S * 1e6))
@@ -60,17 +65,20 @@ class UnixChannel:
         self._poller.register(self._sock, select.POLLIN)
 
     @staticmethod
-    def _check(hello: bytes, fds: list[int]) -> str:
-        if len(hello) == _HELLO.size and len(fds) == 1:
-            magic, instance = _HELLO.unpack(hello)
-            if magic == _MAGIC and Arena.is_valid_size(os.fstat(fds[0]).st_size):
-                return str(instance.decode("ascii", "replace"))
+    def _check(hello: bytes, fds: list[int]) -> tuple[str, int]:
+        if len(hello) == _HELLO.size and len(fds) == 2:
+            magic, instance, index = _HELLO.unpack(hello)
+            arena_size, board_size = (os.fstat(fd).st_size for fd in fds)
+            if magic == _MAGIC and Arena.is_valid_size(arena_size) and index < Board.SIZE == board_size:
+                return instance.decode("ascii", "replace"), index
         for fd in fds:
             os.close(fd)
         raise ChannelClosed("what answers there is not a Ludus server of this version")
 
     def send(self, frames: Frames, timeout_s: float) -> None:
         buffers, size = stream.pack(frames, self._arena.outside)
+        if self._slot_out is not None and self._slot_out.put(buffers, size, self._ring):
+            return
         try:
             sent = self._sock.send(buffers[0]) if len(buffers) == 1 else self._sock.sendmsg(buffers)
             if sent == size:
@@ -96,17 +104,30 @@ class UnixChannel:
             except OSError as error:
                 raise ChannelClosed(str(error)) from error
 
-    def receive(self, timeout_s: float) -> list[Frames]:
+    def _ring(self) -> None:
         try:
-            return self._reader.read(socket.MSG_DONTWAIT)
+            self._sock.send(stream.DOORBELL, socket.MSG_DONTWAIT)
         except BlockingIOError:
-            if timeout_s <= 0:
-                return []
+            pass  # it has enough to read to wake up
         except OSError as error:
             raise ChannelClosed(str(error)) from error
-        patience, poller = self._patience, self._poller
-        found = patience.look(lambda: poller.poll(0)) if patience.willing else None
-        return self._try() if found else self._sleep(timeout_s)
+
+    def receive(self, timeout_s: float) -> list[Frames]:
+        patience, slot = self._patience, self._slot_in
+        if timeout_s > 0 and patience.willing and slot is not None:
+            slot.wake_up()
+            poller = self._poller
+            found = patience.look(slot.is_full, lambda: poller.poll(0))
+            if slot.fall_asleep() and not found:
+                return self._sleep(timeout_s)
+        elif timeout_s > 0 and not (slot is not None and slot.is_full()):
+            return self._sleep(timeout_s)
+        if slot is not None and slot.is_full():
+            message = slot.take()
+            if message is None:
+                raise ChannelClosed("malformed message in the slot")
+            return [self._reader.unpack(message)]
+        return self._try()
 
     def _try(self) -> list[Frames]:
         try:
@@ -150,6 +171,7 @@ class UnixListener:
         self._deliver = deliver
         self._max_bytes = max_bytes
         self._connections: set[_Connection] = set()
+        self._board = Board()
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._bind()
@@ -159,6 +181,7 @@ class UnixListener:
         self._sock.listen(512)
         self._sock.setblocking(False)
         reactor.add(self._sock.fileno(), self._on_caller)
+        reactor.board = self._board
 
     def _bind(self) -> None:
         try:
@@ -182,18 +205,10 @@ class UnixListener:
             if not _is_same_user(sock):
                 sock.close()
                 continue
-            fd = Arena.make()
-            try:
-                socket.send_fds(sock, [_HELLO.pack(_MAGIC, self._instance)], [fd])
-            except OSError:
-                os.close(fd)
-                sock.close()
-                continue
             sock.setblocking(False)
-            connection = _Connection(
-                sock, Arena(fd, is_server=True), self._reactor, self._deliver, self._forget, self._max_bytes
-            )
+            connection = _Connection(sock, self._board, self._reactor, self._deliver, self._forget, self._max_bytes)
             self._connections.add(connection)
+            connection.greet(self._instance)
 
     def _forget(self, connection: _Connection) -> None:
         self._connections.discard(connection)
@@ -204,6 +219,8 @@ class UnixListener:
         self.path.unlink(missing_ok=True)
         for connection in list(self._connections):
             connection.close()
+        self._reactor.board = None
+        self._board.close()
 
 
 class _Connection:
@@ -214,7 +231,7 @@ class _Connection:
     def __init__(
         self,
         sock: socket.socket,
-        arena: Arena,
+        board: Board,
         reactor: Reactor,
         deliver: Deliver,
         forget: Callable[[_Connection], None],
@@ -223,7 +240,12 @@ class _Connection:
         self.closed = False
         self._sock = sock
         self._fd = sock.fileno()
+        self._board = board
+        self._index = board.enter(self._on_mail)
+        self._arena_fd = Arena.make()
+        arena = Arena(os.dup(self._arena_fd), is_server=True, board=board.memory, index=self._index)
         self._arena = arena
+        self._slot_in, self._slot_out = arena.slot_up, arena.slot_down
         self._reactor = reactor
         self._deliver = deliver
         self._forget = forget
@@ -232,6 +254,30 @@ class _Connection:
         self._outbox_bytes = 0
         self.begin = arena.mark
         reactor.add(self._fd, self._on_ready)
+
+    def greet(self, instance: bytes) -> None:
+        """Hand the caller its memory."""
+        try:
+            hello = _HELLO.pack(_MAGIC, instance, self._index)
+            socket.send_fds(self._sock, [hello], [self._arena_fd, self._board.fd])
+        except OSError:
+            self.close()
+        finally:
+            os.close(self._arena_fd)
+
+    def _on_mail(self) -> None:
+        assert self._slot_in is not None
+        message = self._slot_in.take()
+        try:
+            if message is None:
+                raise ChannelClosed("malformed message in the slot")
+            self._deliver(self, self._reader.unpack(message))
+        except ChannelClosed:
+            self.close()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(OSError):  # full: it has enough to read to wake up; gone: it needs no waking
+            self._sock.send(stream.DOORBELL)
 
     def _on_ready(self, events: int) -> None:
         if events & select.EPOLLOUT:
@@ -252,6 +298,8 @@ class _Connection:
         if self.closed:
             return
         buffers, size = stream.pack(frames, self._arena.outside)
+        if self._slot_out is not None and self._slot_out.put(buffers, size, self._ring):
+            return
         if self._outbox:
             self._keep(buffers, 0)
             return
@@ -297,6 +345,7 @@ class _Connection:
         if self.closed:
             return
         self.closed = True
+        self._board.leave(self._index)
         self._reactor.remove(self._fd)
         self._sock.close()
         self._outbox.clear()
