@@ -2,8 +2,8 @@
 
     python benchmarks/chaos.py [--seconds 20] [--callers 32] [--json]
 
-Every call must end in exactly one execution, recorded in a ledger, or in a typed error, and then in one execution at most.
-Nothing may hang, and a dead replica must be noticed within 3 s. Exits non-zero when any of that does not hold.
+Every call must end in exactly one execution, recorded in a ledger, or in a typed error, and then in one execution at
+most. Nothing may hang, and a dead replica must be noticed within 3 s. Exits non-zero when any of that does not hold.
 """
 
 from __future__ import annotations

@@ -82,9 +82,13 @@ class TransportConformance:
             assert client.request("forward") == 1
 
     def test_a_result_that_cannot_be_encoded_is_an_error_not_a_hang(self) -> None:
-        with ServerThread(self.make_server(), odd=lambda: {1, 2}) as server, self.make_client(server.address) as client:
-            with pytest.raises(errors.CodecError):
-                client.request("odd")
+        server = self.make_server()
+        with (
+            ServerThread(server, odd=lambda: {1, 2}) as served,
+            self.make_client(served.address) as client,
+            pytest.raises(errors.CodecError),
+        ):
+            client.request("odd")
 
     def test_arguments_that_cannot_be_encoded_send_nothing(self) -> None:
         with ServerThread(self.make_server(), echo=lambda x: x) as server, self.make_client(server.address) as client:
@@ -182,12 +186,14 @@ class TransportConformance:
 
     def test_a_notification_is_run_and_not_answered(self) -> None:
         got: list[int] = []
-        with ServerThread(self.make_server(), note=got.append, sync=lambda: None) as server:
-            with self.make_client(server.address) as client:
-                client.notify("note", 5)
-                client.notify("nothing-of-that-name")
-                client.request("sync")
-                assert got == [5]
+        with (
+            ServerThread(self.make_server(), note=got.append, sync=lambda: None) as server,
+            self.make_client(server.address) as client,
+        ):
+            client.notify("note", 5)
+            client.notify("nothing-of-that-name")
+            client.request("sync")
+            assert got == [5]
 
     def test_a_fire_and_forget_command_is_answered_before_it_runs(self) -> None:
         release = threading.Event()
