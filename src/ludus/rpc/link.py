@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import select
 import threading
 import time
@@ -20,6 +21,7 @@ from ludus.rpc.transport import Buffer, Channel, ChannelClosed, Frames
 
 __all__ = ["ClientStatistics", "Link"]
 
+_log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 5.0
 RECONNECT_TIMEOUT_S = 1.0
 _LAST_PROBE_S = 2.0
@@ -234,14 +236,22 @@ class Link:
         try:
             answers = channel.receive(timeout_s)
         except ChannelClosed:
-            self._enter()
-            try:
-                self._on_lost(channel)
-            finally:
-                self._leave()
+            self._hang_up(channel)
             return
         for frames in answers:
-            self._on_answer(frames)
+            try:
+                self._on_answer(frames)
+            except errors.CodecError as error:
+                _log.warning("hanging up on a server that sends nonsense: %s", error)
+                self._hang_up(channel)
+                return
+
+    def _hang_up(self, channel: Channel) -> None:
+        self._enter()
+        try:
+            self._on_lost(channel)
+        finally:
+            self._leave()
 
     def _pass_on(self) -> None:
         for pending in list(self._pending.values()):

@@ -20,22 +20,26 @@ from collections.abc import Callable
 
 from ludus.rpc.transport import Buffer
 
-__all__ = ["SLOT_BYTES", "Board", "Slot", "fence", "is_supported"]
+__all__ = ["SLOT_BYTES", "Board", "Slot", "is_supported"]
 
 SLOT_BYTES = 64 << 10
 """Of which 8 are the message's length."""
 
 _LENGTH = struct.Struct("<Q")
 _FULL = b"\1"
-_lock = threading.Lock()
 is_supported = platform.machine() in ("x86_64", "AMD64")
 """On x86 stores are seen in order, and taking a lock is a full fence; elsewhere everything goes through the socket."""
 
 
-def fence() -> None:
-    """Every store before is seen before any load after: taking a lock is an atomic read-modify-write."""
-    with _lock:
-        pass
+class _Fence:
+    """Passing it, every store before is seen before any load after: taking a lock is an atomic read-modify-write."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        with self._lock:
+            pass
 
 
 class Slot:
@@ -49,6 +53,7 @@ class Slot:
         self._at = at
         self._full, self._full_at = full
         self._awake, self._awake_at = awake
+        self._fence = _Fence()
 
     def put(self, buffers: list[Buffer], size: int, ring: Callable[[], None]) -> bool:
         """Write a message for the other end, if it is awake and has read the one before."""
@@ -61,7 +66,7 @@ class Slot:
             at = end
         _LENGTH.pack_into(self._memory, self._at, size)
         self._full[self._full_at] = 1
-        fence()
+        self._fence()
         if not self._awake[self._awake_at]:
             ring()
         return True
@@ -83,7 +88,7 @@ class Slot:
     def fall_asleep(self) -> bool:
         """For the reader of this slot: false if there is a message, and it had better not sleep."""
         self._awake[self._awake_at] = 0
-        fence()
+        self._fence()
         return not self._full[self._full_at]
 
 
@@ -97,6 +102,7 @@ class Board:
         os.ftruncate(self.fd, self.SIZE)
         self.memory = mmap.mmap(self.fd, self.SIZE)
         self.memory[0] = 1
+        self._fence = _Fence()
         self._readers: dict[int, Callable[[], None]] = {}
         self._free = list(range(self.SIZE - 1, 0, -1))
         self._end = 1
@@ -135,7 +141,7 @@ class Board:
     def fall_asleep(self) -> bool:
         """False if there is mail, and the server had better not sleep."""
         self.memory[0] = 0
-        fence()
+        self._fence()
         return not self.has_mail()
 
     def wake_up(self) -> None:

@@ -113,21 +113,26 @@ class UnixChannel:
             raise ChannelClosed(str(error)) from error
 
     def receive(self, timeout_s: float) -> list[Frames]:
-        patience, slot = self._patience, self._slot_in
-        if timeout_s > 0 and patience.willing and slot is not None:
-            slot.wake_up()
-            poller = self._poller
-            found = patience.look(slot.is_full, lambda: poller.poll(0))
-            if slot.fall_asleep() and not found:
-                return self._sleep(timeout_s)
-        elif timeout_s > 0 and not (slot is not None and slot.is_full()):
+        if timeout_s > 0 and not self._look():
             return self._sleep(timeout_s)
+        slot = self._slot_in
         if slot is not None and slot.is_full():
             message = slot.take()
             if message is None:
                 raise ChannelClosed("malformed message in the slot")
             return [self._reader.unpack(message)]
         return self._try()
+
+    def _look(self) -> bool:
+        """Whether something came while we looked for a moment, if looking has been worth it lately."""
+        patience, poller, slot = self._patience, self._poller, self._slot_in
+        if slot is None:
+            return bool(patience.willing and patience.look(lambda: poller.poll(0)))
+        if not patience.willing:
+            return bool(slot.is_full())
+        slot.wake_up()
+        found = patience.look(slot.is_full, lambda: poller.poll(0))
+        return not slot.fall_asleep() or bool(found)
 
     def _try(self) -> list[Frames]:
         try:
