@@ -50,7 +50,9 @@ class RpcClient:
 
     def request(self, command: str, *args: Any, **kwargs: Any) -> Any:
         """Run `command` at the server and wait for its result, for as long as the client's `timeout_s`."""
-        return self.submit(command, args, kwargs).result()
+        pending = new_call(self._caller, command, args, kwargs, self._timeout_s, self._limits)
+        self.link.send(pending)
+        return pending.result()
 
     def call(
         self,

@@ -167,7 +167,14 @@ class Link:
             if self._reading.acquire(blocking=False):
                 try:
                     while not pending.done and pending.link is self:
-                        self._step(pending)
+                        channel = self._channel
+                        if channel is None:
+                            self._await_verdict(pending)
+                            continue
+                        left = pending.next_probe - time.monotonic()
+                        self._receive(channel, left)
+                        if left <= 0 and not pending.done:
+                            self.tend()  # for the others too: perhaps nobody waits for them yet
                 finally:
                     self._reading.release()
                     if self._pending:
@@ -179,17 +186,6 @@ class Link:
                 pending.event.wait(_TICK_S)
                 pending.event.clear()
                 self._expire(pending, time.monotonic())
-
-    def _step(self, pending: Pending) -> None:
-        """Read for a while on behalf of `pending`."""
-        channel = self._channel
-        if channel is None:
-            self._await_verdict(pending)
-            return
-        left = pending.next_probe - time.monotonic()
-        self._receive(channel, left)
-        if left <= 0 and not pending.done:
-            self.tend()  # for the others too: perhaps nobody waits for them yet
 
     def _await_verdict(self, pending: Pending) -> None:
         """Another thread is just deciding what becomes of the calls of a broken connection."""
@@ -241,7 +237,7 @@ class Link:
         for frames in answers:
             try:
                 self._on_answer(frames)
-            except errors.CodecError as error:
+            except messages.MALFORMED as error:
                 _log.warning("hanging up on a server that sends nonsense: %s", error)
                 self._hang_up(channel)
                 return

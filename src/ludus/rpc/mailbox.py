@@ -6,7 +6,8 @@ server lie side by side on a board, so that it sees with one look whether anybod
 
 A receiver that falls asleep clears its `awake` flag and then looks once more; a sender that has written looks at the
 flag once more and, when it finds it cleared, rings through the socket. Whoever comes second sees what the first did:
-between its store and its look each passes a full memory fence.
+between its store and its look each passes a full memory fence (`with self._fence: pass`; taking a lock is an atomic
+read-modify-write).
 """
 
 from __future__ import annotations
@@ -31,17 +32,6 @@ is_supported = platform.machine() in ("x86_64", "AMD64")
 """On x86 stores are seen in order, and taking a lock is a full fence; elsewhere everything goes through the socket."""
 
 
-class _Fence:
-    """Passing it, every store before is seen before any load after: taking a lock is an atomic read-modify-write."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def __call__(self) -> None:
-        with self._lock:
-            pass
-
-
 class Slot:
     """Room for one message. `full` and `awake` are the flags' places: a memory and an index each."""
 
@@ -53,7 +43,7 @@ class Slot:
         self._at = at
         self._full, self._full_at = full
         self._awake, self._awake_at = awake
-        self._fence = _Fence()
+        self._fence = threading.Lock()
 
     def put(self, buffers: list[Buffer], size: int, ring: Callable[[], None]) -> bool:
         """Write a message for the other end, if it is awake and has read the one before."""
@@ -66,7 +56,8 @@ class Slot:
             at = end
         _LENGTH.pack_into(self._memory, self._at, size)
         self._full[self._full_at] = 1
-        self._fence()
+        with self._fence:
+            pass
         if not self._awake[self._awake_at]:
             ring()
         return True
@@ -88,7 +79,8 @@ class Slot:
     def fall_asleep(self) -> bool:
         """For the reader of this slot: false if there is a message, and it had better not sleep."""
         self._awake[self._awake_at] = 0
-        self._fence()
+        with self._fence:
+            pass
         return not self._full[self._full_at]
 
 
@@ -102,7 +94,7 @@ class Board:
         os.ftruncate(self.fd, self.SIZE)
         self.memory = mmap.mmap(self.fd, self.SIZE)
         self.memory[0] = 1
-        self._fence = _Fence()
+        self._fence = threading.Lock()
         self._readers: dict[int, Callable[[], None]] = {}
         self._free = list(range(self.SIZE - 1, 0, -1))
         self._end = 1
@@ -141,7 +133,8 @@ class Board:
     def fall_asleep(self) -> bool:
         """False if there is mail, and the server had better not sleep."""
         self.memory[0] = 0
-        self._fence()
+        with self._fence:
+            pass
         return not self.has_mail()
 
     def wake_up(self) -> None:

@@ -94,6 +94,10 @@ class MemoryListener:
     def num_connections(self) -> int:
         return len(self.peers)
 
+    @property
+    def num_unsent_bytes(self) -> int:
+        return 0
+
     def close(self) -> None:
         with _lock:
             _listeners.pop(self._instance, None)

@@ -9,15 +9,16 @@ has settled every call below `acked` except those listed as `unsettled`, so the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
 
-from ludus import errors
 from ludus.rpc.arena import CALL_WINDOW
 from ludus.rpc.transport import Buffer
 
 __all__ = [
+    "MALFORMED",
     "NOT_SEEN",
     "Call",
     "Failure",
@@ -86,23 +87,7 @@ FromCaller = Call | Notify | Probe
 FromServer = Reply | Failure
 
 encode = msgspec.msgpack.Encoder().encode
-_from_caller = msgspec.msgpack.Decoder(FromCaller).decode
-_from_server = msgspec.msgpack.Decoder(FromServer).decode
-
-
-def decode_from_caller(frame: Buffer) -> FromCaller:
-    """Raises `CodecError`."""
-    try:
-        message: FromCaller = _from_caller(frame)
-        return message
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise errors.CodecError(f"not a request: {error}") from error
-
-
-def decode_from_server(frame: Buffer) -> FromServer:
-    """Raises `CodecError`."""
-    try:
-        message: FromServer = _from_server(frame)
-        return message
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise errors.CodecError(f"not an answer: {error}") from error
+decode_from_caller: Callable[[Buffer], FromCaller] = msgspec.msgpack.Decoder(FromCaller).decode
+decode_from_server: Callable[[Buffer], FromServer] = msgspec.msgpack.Decoder(FromServer).decode
+MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError)
+"""What the two decoders raise."""

@@ -56,7 +56,9 @@ class Patience:
             for _ in _GLANCES:
                 found = glance()
                 if found:
-                    return self._hit(found)
+                    self._misses = 0
+                    self._price = _LOW_PRICE
+                    return found
             if attempt is not None:
                 found = attempt()
                 if found:

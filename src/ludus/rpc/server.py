@@ -51,6 +51,7 @@ class ServerStatistics:
     num_waiting: int  # read and not run yet
     num_deferred: int  # run and not answered yet
     num_connections: int
+    num_unsent_bytes: int  # of answers that callers do not read fast enough; past 256 MiB one is hung up on
     batches: dict[str, BatchStatistics]
     ledger: LedgerStatistics
 
@@ -75,7 +76,7 @@ class _Arrived:
 class RpcServer:
     """Serves one set of handlers to callers in this process, on this host and, with a `port`, over tcp.
 
-    Used by one thread, except `wake`, `close` of a `Deferred`, and `statistics`. `port=0` takes any free port; with
+    Used by one thread, except `wake`, `statistics` and the completion of a `Deferred`. `port=0` takes any free port; with
     `port=None` there is no tcp. A `host` other than loopback asks for a `secret`.
     """
 
@@ -265,7 +266,7 @@ class RpcServer:
     def _accept(self, peer: Peer, frames: Frames) -> int:
         try:
             message = messages.decode_from_caller(frames[0])
-        except errors.CodecError as error:
+        except messages.MALFORMED as error:
             self._num_malformed += 1
             _log.warning("dropped a message that is none: %s", error)
             return 0
@@ -477,6 +478,7 @@ class RpcServer:
             num_waiting=len(self._inbox) + sum(len(g) for _, _, g in self._gatherings),
             num_deferred=self._num_deferred,
             num_connections=sum(listener.num_connections for listener in self._listeners),
+            num_unsent_bytes=sum(listener.num_unsent_bytes for listener in self._listeners),
             batches={name: gathering.statistics() for name, _, gathering in self._gatherings},
             ledger=self._ledger.statistics(),
         )

@@ -67,4 +67,9 @@ class Listener(Protocol):
     @property
     def num_connections(self) -> int: ...
 
+    @property
+    def num_unsent_bytes(self) -> int:
+        """Of answers that their callers do not read fast enough."""
+        ...
+
     def close(self) -> None: ...

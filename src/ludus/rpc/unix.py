@@ -201,6 +201,10 @@ class UnixListener:
     def num_connections(self) -> int:
         return len(self._connections)
 
+    @property
+    def num_unsent_bytes(self) -> int:
+        return sum(connection.num_unsent_bytes for connection in self._connections)
+
     def _on_caller(self, _events: int) -> None:
         while True:
             try:
@@ -256,7 +260,7 @@ class _Connection:
         self._forget = forget
         self._reader = stream.Reader(sock, arena.inside, max_bytes=max_bytes)
         self._outbox: deque[memoryview] = deque()
-        self._outbox_bytes = 0
+        self.num_unsent_bytes = 0
         self.begin = arena.mark
         reactor.add(self._fd, self._on_ready)
 
@@ -322,8 +326,8 @@ class _Connection:
         """Copy what did not fit into the socket; the handler may change its arrays once it has returned."""
         for rest in _after(buffers, sent):
             self._outbox.append(memoryview(bytes(rest)))
-            self._outbox_bytes += rest.nbytes
-        if self._outbox_bytes > _MAX_OUTBOX_BYTES:
+            self.num_unsent_bytes += rest.nbytes
+        if self.num_unsent_bytes > _MAX_OUTBOX_BYTES:
             self.close()  # a caller that does not read its answers
             return
         self._reactor.modify(self._fd, select.EPOLLIN | select.EPOLLOUT)
@@ -338,7 +342,7 @@ class _Connection:
             except OSError:
                 self.close()
                 return
-            self._outbox_bytes -= sent
+            self.num_unsent_bytes -= sent
             if sent < first.nbytes:
                 self._outbox[0] = first[sent:]
                 return

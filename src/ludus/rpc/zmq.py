@@ -164,6 +164,11 @@ class ZmqListener:
         """Not known: ZeroMQ keeps its connections to itself."""
         return 0
 
+    @property
+    def num_unsent_bytes(self) -> int:
+        """Not known either; at most `_QUEUE` messages for each caller."""
+        return 0
+
     def close(self) -> None:
         self._reactor.remove(self._fd)
         self._sock.close(100)

@@ -8,7 +8,7 @@ import os
 from ludus import discovery, errors
 from ludus.core import Names
 
-__all__ = ["Context", "current", "use"]
+__all__ = ["Context", "complete", "current", "use"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,19 @@ def use(context: Context | None) -> None:
     """Make `context` the one of this process; an engine does so before it builds a worker."""
     global _current
     _current = context
+
+
+def complete(experiment: str | None, trial: str | None, names: Names | None, secret: str | None) -> Context:
+    """What was given, and the rest from the process's own context. Raises `WorkerError` if that is needed and missing."""
+    if experiment is not None and trial is not None and names is not None:
+        return Context(experiment=experiment, trial=trial, names=names, secret=secret)
+    here = current()
+    return Context(
+        experiment=experiment or here.experiment,
+        trial=trial or here.trial,
+        names=names or here.names,
+        secret=secret or here.secret,
+    )
 
 
 def current() -> Context:

@@ -50,14 +50,11 @@ class WorkerControlPanel:
         timeout_s: float = 10.0,
     ) -> None:
         """Without arguments, the trial that this process belongs to."""
-        if experiment is None or trial is None or names is None:
-            here = context.current()
-            experiment, trial, names = experiment or here.experiment, trial or here.trial, names or here.names
-            secret = secret or here.secret
-        self._experiment = experiment
-        self._trial = trial
-        self._names = names
-        self._secret = secret
+        here = context.complete(experiment, trial, names, secret)
+        self._experiment = here.experiment
+        self._trial = here.trial
+        self._names = here.names
+        self._secret = here.secret
         self._timeout_s = timeout_s
         self._clients: dict[str, RpcClient] = {}
         self._addresses: dict[str, str] = {}

@@ -52,13 +52,10 @@ class Solver:
         timeout_s: float = 60.0,
         opener: OpenChannel | None = None,
     ) -> None:
-        if experiment is None or trial is None or names is None:
-            here = context.current()
-            experiment, trial, names = experiment or here.experiment, trial or here.trial, names or here.names
-            secret = secret or here.secret
-        self._root = spell.worker_root(experiment, trial)
-        self._names = names
-        self._secret = secret
+        here = context.complete(experiment, trial, names, secret)
+        self._root = spell.worker_root(here.experiment, here.trial)
+        self._names = here.names
+        self._secret = here.secret
         self._timeout_s = timeout_s
         self._opener = opener
         self._caller = Caller()
