@@ -51,7 +51,7 @@ class ServerStatistics:
     num_waiting: int  # read and not run yet
     num_deferred: int  # run and not answered yet
     num_connections: int
-    num_unsent_bytes: int  # of answers that callers do not read fast enough; past 256 MiB one is hung up on
+    num_unsent_bytes: int  # of answers not read fast enough; a caller with 256 MiB of them is hung up on
     batches: dict[str, BatchStatistics]
     ledger: LedgerStatistics
 
@@ -76,8 +76,8 @@ class _Arrived:
 class RpcServer:
     """Serves one set of handlers to callers in this process, on this host and, with a `port`, over tcp.
 
-    Used by one thread, except `wake`, `statistics` and the completion of a `Deferred`. `port=0` takes any free port; with
-    `port=None` there is no tcp. A `host` other than loopback asks for a `secret`.
+    Used by one thread, except `wake`, `statistics` and the completion of a `Deferred`. `port=0` takes any free port;
+    with `port=None` there is no tcp. A `host` other than loopback asks for a `secret`.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ def use(context: Context | None) -> None:
 
 
 def complete(experiment: str | None, trial: str | None, names: Names | None, secret: str | None) -> Context:
-    """What was given, and the rest from the process's own context. Raises `WorkerError` if that is needed and missing."""
+    """What was given, and the rest from the process's own context. Raises `WorkerError` if there is none."""
     if experiment is not None and trial is not None and names is not None:
         return Context(experiment=experiment, trial=trial, names=names, secret=secret)
     here = current()
