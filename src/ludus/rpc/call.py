@@ -14,7 +14,7 @@ from ludus.rpc import deadline
 from ludus.rpc.arena import CALL_WINDOW
 from ludus.rpc.transport import Buffer
 
-__all__ = ["Caller", "Pending", "Reader", "encode_body", "new_call"]
+__all__ = ["Caller", "Pending", "Reader", "decode_body", "encode_body", "new_call"]
 
 _FIRST_PROBE_S = 0.25
 
@@ -150,7 +150,18 @@ class Pending:
 
 
 def encode_body(args: Sequence[Any], kwargs: Mapping[str, Any] | None, limits: codec.Limits) -> Sequence[Buffer]:
-    return codec.encode([list(args), kwargs or {}], limits=limits)
+    """The frames of a call's arguments: the keywords alone, or `[args, kwargs]` when there are others."""
+    return codec.encode([list(args), kwargs or {}] if args else kwargs or {}, limits=limits)
+
+
+def decode_body(frames: Sequence[Buffer], limits: codec.Limits) -> tuple[list[Any], dict[str, Any]]:
+    """The inverse. Raises `CodecError`."""
+    body = codec.decode(frames, limits=limits)
+    if type(body) is dict:
+        return [], body
+    if type(body) is list and len(body) == 2 and type(body[0]) is list and type(body[1]) is dict:
+        return body[0], body[1]
+    raise errors.CodecError("the body of a call is its keywords, or [args, kwargs]")
 
 
 def new_call(
@@ -162,7 +173,7 @@ def new_call(
     limits: codec.Limits,
 ) -> Pending:
     """A numbered call that ends within `timeout_s` and within the deadline of the call being handled, if any."""
-    body = codec.encode([list(args), kwargs or {}], limits=limits)
+    body = encode_body(args, kwargs, limits)
     outer = deadline.current.get()
     until = time.monotonic() + timeout_s
     return Pending(*caller.begin(), command, body, until if outer is None else min(until, outer))

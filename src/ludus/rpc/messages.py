@@ -37,7 +37,7 @@ NOT_SEEN = "NotSeen"
 
 
 class Call(msgspec.Struct, tag="c", array_like=True, gc=False):
-    """Run `command` on the nest that follows (`[args, kwargs]`) and answer."""
+    """Run `command` on the arguments that follow (see `call.encode_body`) and answer."""
 
     client: bytes
     seq: int

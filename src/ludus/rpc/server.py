@@ -24,6 +24,7 @@ from ludus.data import codec
 from ludus.rpc import deadline, failures, messages
 from ludus.rpc.address import Address, host_id, socket_path
 from ludus.rpc.batching import Batching, BatchStatistics, Gathering, run_stacked
+from ludus.rpc.call import decode_body
 from ludus.rpc.deferred import Deferred
 from ludus.rpc.ledger import Ledger, LedgerStatistics, Seen
 from ludus.rpc.memory import MemoryListener
@@ -297,10 +298,7 @@ class RpcServer:
         try:
             if command is None:
                 raise errors.UnknownCommand(self._unknown(call.command))
-            body = codec.decode(frames[1:], limits=self._limits)
-            if type(body) is not list or len(body) != 2:
-                raise errors.CodecError("the body of a call is [args, kwargs]")
-            arrived.body = body
+            arrived.body = decode_body(frames[1:], self._limits)
             if command.gathering is not None:
                 command.gathering.add(arrived, time.monotonic())
                 return 0
@@ -320,7 +318,7 @@ class RpcServer:
         try:
             if command is None:
                 raise errors.UnknownCommand(self._unknown(notify.command))
-            args, kwargs = codec.decode(frames[1:], limits=self._limits)
+            args, kwargs = decode_body(frames[1:], self._limits)
             self._num_run += 1
             command.handler(*args, **kwargs)
         except Exception:  # what a handler raises is its caller's business, and here nobody waits
