@@ -41,12 +41,15 @@ def test_the_exported_names_are_these():
     assert set(ludus.__all__) == {
         "Handle",
         "Program",
+        "RpcClient",
+        "RpcServer",
         "Solver",
         "Worker",
         "WorkerControlPanel",
         "WorkerServer",
         "__version__",
         "launch",
+        "name_resolve",
         "register",
     }
     for name in ludus.__all__:

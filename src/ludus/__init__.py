@@ -9,8 +9,11 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ludus import launch as launch
+    from ludus.discovery import name_resolve as name_resolve
     from ludus.program.program import Handle as Handle
     from ludus.program.program import Program as Program
+    from ludus.rpc.client import RpcClient as RpcClient
+    from ludus.rpc.server import RpcServer as RpcServer
     from ludus.workers.panel import WorkerControlPanel as WorkerControlPanel
     from ludus.workers.register import register as register
     from ludus.workers.server import WorkerServer as WorkerServer
@@ -20,23 +23,27 @@ if TYPE_CHECKING:
 _HOMES = {
     "Handle": "ludus.program.program",
     "Program": "ludus.program.program",
+    "RpcClient": "ludus.rpc.client",
+    "RpcServer": "ludus.rpc.server",
     "Solver": "ludus.workers.solver",
     "Worker": "ludus.workers.worker",
     "WorkerControlPanel": "ludus.workers.panel",
     "WorkerServer": "ludus.workers.server",
     "register": "ludus.workers.register",
-    "launch": "",
 }
+_MODULES = {"launch": "ludus.launch", "name_resolve": "ludus.discovery.name_resolve"}
 
-__all__ = ["__version__", *sorted(_HOMES)]
+__all__ = ["__version__", *sorted(_HOMES), *sorted(_MODULES)]
 
 
 def __getattr__(name: str) -> Any:
     """Names are fetched from their homes when first used, so that `import ludus` costs nothing."""
-    home = _HOMES.get(name)
-    if home is None:
+    if name in _MODULES:
+        value: Any = importlib.import_module(_MODULES[name])
+    elif name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    else:
         raise AttributeError(f"module 'ludus' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name) if home else importlib.import_module(f"ludus.{name}")
     globals()[name] = value
     return value
 

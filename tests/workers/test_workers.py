@@ -226,6 +226,9 @@ def test_a_group_call_gives_one_outcome_for_each_worker(running, names):
             worker_kwargs=[{"config": {"step": 7}}, {"config": {"step": -1}}],
         )
         assert [outcome.ok for outcome in chosen] == [True, False]
+        shared = panel.group_request("reconfigure", worker_regex="counter/.", config={"step": 4})
+        assert [outcome.ok for outcome in shared] == [True, True, True]
+        assert {worker.config["step"] for worker in running.workers.values()} == {4}
         assert isinstance(chosen[1].error, ValueError)
         with pytest.raises(ValueError, match="2 entries for 3 workers"):
             panel.group_request("ping", worker_regex="counter/.*", worker_kwargs=[{}, {}])

@@ -56,6 +56,18 @@ class TransportConformance:
             for i, array in enumerate(kept):
                 assert (array == i).all()
 
+    def test_results_that_are_kept_for_long_do_not_block_the_way(self) -> None:
+        """More than any shared memory holds: what does not fit takes another way and is as right."""
+        server = self.make_server()
+        with (
+            ServerThread(server, make=lambda i: np.full(1 << 17, i)) as served,
+            self.make_client(served.address) as client,
+        ):
+            kept = [client.request("make", i) for i in range(80)]
+            assert all((array == i).all() for i, array in enumerate(kept))
+            del kept
+            assert client.request("make", 7)[-1] == 7
+
     def test_positional_and_keyword_arguments(self) -> None:
         def add(a: int, b: int = 0, *, c: int = 0) -> int:
             return a + 10 * b + 100 * c

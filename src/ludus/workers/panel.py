@@ -113,12 +113,13 @@ class WorkerControlPanel:
         worker_regex: str | None = None,
         worker_kwargs: Sequence[Mapping[str, Any]] | None = None,
         timeout: float | None = None,
+        **kwargs: Any,
     ) -> list[Outcome]:
-        """Run `command` at several workers at once; one outcome for each, in order.
+        """Run `command(**kwargs)` at several workers at once; one outcome for each, in order.
 
         Without names or a regex (matched against whole names), all that are connected. `worker_kwargs` has one entry
-        for each worker. A worker that fails, is late or is gone is an outcome with an error; the others are not
-        disturbed.
+        for each worker, beside the `kwargs` that all get. A worker that fails, is late or is gone is an outcome with
+        an error; the others are not disturbed.
         """
         chosen = self._choose(worker_names, worker_regex)
         if worker_kwargs is not None and len(worker_kwargs) != len(chosen):
@@ -126,13 +127,14 @@ class WorkerControlPanel:
                 f"worker_kwargs has {len(worker_kwargs)} entries for {len(chosen)} workers: {', '.join(chosen)}"
             )
         until = time.monotonic() + (self._timeout_s if timeout is None else timeout)
-        all_kwargs = worker_kwargs if worker_kwargs is not None else [{}] * len(chosen)
+        own_kwargs = worker_kwargs if worker_kwargs is not None else [{}] * len(chosen)
+        all_kwargs = [{**kwargs, **own} for own in own_kwargs]
         sent = [self._submit(name, command, kw, until) for name, kw in zip(chosen, all_kwargs, strict=True)]
         outcomes = []
-        for name, kwargs, pending in zip(chosen, all_kwargs, sent, strict=True):
+        for name, own, pending in zip(chosen, all_kwargs, sent, strict=True):
             outcome = _outcome(name, pending)
             if isinstance(outcome.error, errors.Unreachable) and self._has_moved(name):
-                outcome = _outcome(name, self._submit(name, command, kwargs, until))
+                outcome = _outcome(name, self._submit(name, command, own, until))
             outcomes.append(outcome)
         return outcomes
 
