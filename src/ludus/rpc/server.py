@@ -8,7 +8,6 @@ while True:
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import logging
 import os
@@ -23,10 +22,11 @@ from ludus import errors
 from ludus.data import codec
 from ludus.rpc import deadline, failures, messages
 from ludus.rpc.address import Address, host_id, socket_path
-from ludus.rpc.batching import Batching, BatchStatistics, Gathering, run_stacked
+from ludus.rpc.batching import Batching, Gathering, run_stacked
 from ludus.rpc.call import decode_body
+from ludus.rpc.commands import Arrived, Command, ServerStatistics
 from ludus.rpc.deferred import Deferred
-from ludus.rpc.ledger import Ledger, LedgerStatistics, Seen
+from ludus.rpc.ledger import Ledger, Seen
 from ludus.rpc.memory import MemoryListener
 from ludus.rpc.reactor import Reactor
 from ludus.rpc.transport import Frames, Listener, Peer
@@ -37,41 +37,6 @@ __all__ = ["Deferred", "RpcServer", "ServerStatistics"]
 _log = logging.getLogger(__name__)
 TRANSPORTS = ("memory", "unix", "zmq")
 MAX_DEFERRED = 65_536
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ServerStatistics:
-    """Counts since the start, and what waits now."""
-
-    num_received: int
-    num_run: int
-    num_failed: int
-    num_duplicates: int  # copies of calls that were not run again
-    num_expired: int  # calls whose deadline had passed before they could run
-    num_malformed: int
-    num_waiting: int  # read and not run yet
-    num_deferred: int  # run and not answered yet
-    num_connections: int
-    num_unsent_bytes: int  # of answers not read fast enough; a caller with 256 MiB of them is hung up on
-    batches: dict[str, BatchStatistics]
-    ledger: LedgerStatistics
-
-
-@dataclasses.dataclass(slots=True)
-class _Command:
-    handler: Callable[..., Any]
-    response: bool
-    gathering: Gathering[_Arrived] | None
-
-
-@dataclasses.dataclass(slots=True)
-class _Arrived:
-    """A call on its way through the server."""
-
-    peer: Peer
-    call: messages.Call
-    deadline: float
-    body: Any = None
 
 
 class RpcServer:
@@ -98,8 +63,8 @@ class RpcServer:
         for name in self._transports:
             if name not in TRANSPORTS:
                 raise ValueError(f"no transport {name!r}; there are {', '.join(TRANSPORTS)}")
-        self._commands: dict[str, _Command] = {}
-        self._gatherings: list[tuple[str, _Command, Gathering[_Arrived]]] = []
+        self._commands: dict[str, Command] = {}
+        self._gatherings: list[tuple[str, Command, Gathering[Arrived]]] = []
         self._instance = uuid.uuid4().hex
         self._ledger = Ledger()
         self._inbox: deque[tuple[Peer, Frames]] = deque()
@@ -204,8 +169,8 @@ class RpcServer:
         """
         if command in self._commands:
             raise ValueError(f"command {command!r} is registered already")
-        gathering = Gathering[_Arrived](batching) if batching is not None and batching.is_on else None
-        entry = _Command(handler, response, gathering)
+        gathering = Gathering[Arrived](batching) if batching is not None and batching.is_on else None
+        entry = Command(handler, response, gathering)
         self._commands[command] = entry
         if gathering is not None:
             self._gatherings.append((command, entry, gathering))
@@ -293,7 +258,7 @@ class RpcServer:
             self._answer_again(peer, call.seq, seen)
             return 0
         began = call.sent_at if peer.same_host else time.monotonic()
-        arrived = _Arrived(peer, call, began + call.timeout_s)
+        arrived = Arrived(peer, call, began + call.timeout_s)
         command = self._commands.get(call.command)
         try:
             if command is None:
@@ -346,20 +311,20 @@ class RpcServer:
 
     # -- running ------------------------------------------------------------------------------------------------
 
-    def _is_abandoned(self, arrived: _Arrived) -> bool:
+    def _is_abandoned(self, arrived: Arrived) -> bool:
         """Whether the caller is gone: it may have given the call to another server, so it must not begin here."""
         if arrived.peer.closed:
             self._ledger.abandon(arrived.call.client, arrived.call.seq)
         return arrived.peer.closed
 
-    def _is_late(self, arrived: _Arrived) -> bool:
+    def _is_late(self, arrived: Arrived) -> bool:
         if time.monotonic() < arrived.deadline:
             return False
         self._num_expired += 1
         self._fail(arrived, errors.DeadlineExceeded("the deadline passed before the call could run; it was not run"))
         return True
 
-    def _run_one(self, command: _Command, arrived: _Arrived) -> None:
+    def _run_one(self, command: Command, arrived: Arrived) -> None:
         if time.monotonic() >= arrived.deadline and self._is_late(arrived):
             return
         args, kwargs = arrived.body
@@ -403,7 +368,7 @@ class RpcServer:
                     break  # see first what has arrived meanwhile
         return count
 
-    def _run_batch(self, name: str, command: _Command, batch: list[_Arrived]) -> None:
+    def _run_batch(self, name: str, command: Command, batch: list[Arrived]) -> None:
         batch = [arrived for arrived in batch if not self._is_abandoned(arrived) and not self._is_late(arrived)]
         if not batch:
             return
@@ -431,7 +396,7 @@ class RpcServer:
 
     # -- answering ----------------------------------------------------------------------------------------------
 
-    def _answer(self, arrived: _Arrived, value: Any) -> None:
+    def _answer(self, arrived: Arrived, value: Any) -> None:
         call = arrived.call
         try:
             frames = codec.encode(value, limits=self._limits)
@@ -442,14 +407,14 @@ class RpcServer:
         arrived.peer.send(frames)
         self._ledger.finish(call.client, call.seq, frames)  # the caller is at work again meanwhile
 
-    def _fail(self, arrived: _Arrived, error: BaseException) -> None:
+    def _fail(self, arrived: Arrived, error: BaseException) -> None:
         self._num_failed += 1
         call = arrived.call
         frames = [messages.encode(failures.describe(error, seq=call.seq, load=len(self._inbox)))]
         self._ledger.finish(call.client, call.seq, frames)
         arrived.peer.send(frames)
 
-    def _complete(self, arrived: _Arrived, value: Any, error: BaseException | None) -> None:
+    def _complete(self, arrived: Arrived, value: Any, error: BaseException | None) -> None:
         """A deferred call has its outcome; it is sent from the server's own thread."""
 
         def finish() -> None:
