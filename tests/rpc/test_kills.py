@@ -6,11 +6,16 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from ludus import errors
+from ludus.rpc.address import parse
+from ludus.rpc.batching import Batching
 from ludus.rpc.client import RpcClient
 from ludus.rpc.server import RpcServer
+from ludus.rpc.transport import ChannelClosed
+from ludus.rpc.unix import UnixChannel
 from ludus.testing.faults import Faults
 from ludus.testing.serving import ServerThread
 
@@ -132,3 +137,27 @@ def test_lost_calls_are_sent_again():
         for pending in pendings:
             pending.result()
         assert sorted(ran) == list(range(50))
+
+
+def test_only_the_other_end_s_goodbye_proves_that_a_call_was_not_begun():
+    """A server that we hung up on may still run what it has in its queue; so a call must not be given to another."""
+    with ServerThread(RpcServer(transports=("unix",)), echo=lambda x: x) as server:
+        ours = UnixChannel(parse(server.address).unix, timeout_s=5.0, max_bytes=1 << 20)
+        theirs = UnixChannel(parse(server.address).unix, timeout_s=5.0, max_bytes=1 << 20)
+        ours.close()
+        assert ours.began(0, 1) is None
+    with pytest.raises(ChannelClosed):
+        for _ in range(100):
+            theirs.receive(0.1)
+    assert theirs.began(0, 1) is False
+    theirs.close()
+
+
+def test_a_notified_batched_command_sees_a_batch_of_one():
+    seen = []
+    server = RpcServer()
+    server.register_handler("note", lambda x: seen.append(x.shape), batching=Batching(max_batch=4))
+    with ServerThread(server, sync=lambda: None) as served, RpcClient(served.address) as client:
+        client.notify("note", np.zeros(3))
+        client.request("sync")
+        assert seen == [(1, 3)]

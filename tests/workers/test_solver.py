@@ -10,6 +10,7 @@ import time
 import pytest
 
 from ludus import discovery, errors
+from ludus.rpc.opening import nearest
 from ludus.workers.register import register
 from ludus.workers.remote import Remote
 from ludus.workers.server import WorkerServer
@@ -173,6 +174,30 @@ def test_the_seed_s_spelling_and_a_remote_do_the_same():
         with pytest.raises(AttributeError):
             _ = remote._private
         remote.close()
+    finally:
+        worker.request_exit("over")
+        thread.join(5)
+        names.close()
+
+
+def test_a_replica_that_could_not_be_reached_for_a_moment_is_tried_again():
+    names = discovery.connect("memory://moment")
+    worker = make_worker(WorkerServer("adder/0", experiment="exp", trial="t", names=names), Adder, (), {})
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    refused = []
+
+    def opener(address, timeout_s):
+        if not refused:
+            refused.append(address)
+            raise errors.Unreachable("its door was full")
+        return nearest(address, transport=None, secret=None, timeout_s=timeout_s, max_bytes=1 << 30)
+
+    try:
+        names.wait("exp/t/worker/adder/0", 10.0)
+        with Solver("exp", "t", names=names, opener=opener) as solver:
+            assert solver.submit("adder", "add", (1,), timeout_s=10.0).result() == 2
+        assert refused
     finally:
         worker.request_exit("over")
         thread.join(5)

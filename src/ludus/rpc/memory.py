@@ -123,6 +123,7 @@ class MemoryChannel:
             self._peer = MemoryPeer()
             listener.peers.add(self._peer)
         self.instance = instance
+        self._hung_up = False
 
     @staticmethod
     def is_here(instance: str) -> bool:
@@ -149,9 +150,12 @@ class MemoryChannel:
         return self._peer.answers.fileno()
 
     def began(self, slot: int, seq: int) -> bool | None:
-        return self._peer.marks[slot] == seq
+        if self._peer.marks[slot] == seq:
+            return True
+        return None if self._hung_up else False
 
     def close(self) -> None:
+        self._hung_up = self._hung_up or not self._peer.closed
         self._peer.closed = True
         with _lock:
             self._listener.peers.discard(self._peer)

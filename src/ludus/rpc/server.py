@@ -285,7 +285,10 @@ class RpcServer:
                 raise errors.UnknownCommand(self._unknown(notify.command))
             args, kwargs = decode_body(frames[1:], self._limits)
             self._num_run += 1
-            command.handler(*args, **kwargs)
+            if command.gathering is not None:
+                run_stacked(command.handler, [(args, kwargs)])
+            else:
+                command.handler(*args, **kwargs)
         except Exception:  # what a handler raises is its caller's business, and here nobody waits
             self._num_failed += 1
             _log.exception("notification %r failed", notify.command)

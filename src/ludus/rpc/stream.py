@@ -1,6 +1,6 @@
 """Messages on a byte stream: a table of frames, then the small frames themselves; large ones lie in shared memory.
 
-    u32 body bytes │ u16 frames │ u16 zero │ frames × u64 │ body: the inline frames, each padded to 8 bytes
+    u32 body bytes │ u32 frames │ frames × u64 │ body: the inline frames, each padded to 8 bytes
 
 A table entry with its top bit clear is an inline frame's length; with it set, a block of the arena (see `arena`).
 """
@@ -11,18 +11,18 @@ import socket
 import struct
 
 from ludus.rpc.arena import MIN_SHARED_BYTES, SHARED, InSide, OutSide
-from ludus.rpc.transport import Buffer, ChannelClosed, Frames
+from ludus.rpc.transport import Buffer, ChannelClosed, Frames, PeerGone
 
-__all__ = ["DOORBELL", "MAX_FRAMES", "Reader", "pack"]
+__all__ = ["DOORBELL", "Reader", "pack"]
 
-MAX_FRAMES = 0xFFFF
 DOORBELL = bytes(8)
 """Read and forgotten; it only wakes the other end, so that it looks into its slot."""
-_HEAD = struct.Struct("<IHH")
+_HEAD = struct.Struct("<II")
 _PAD = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
-_TABLES = {n: struct.Struct(f"<IHH{n}Q") for n in range(1, 17)}
+_TABLES = {n: struct.Struct(f"<II{n}Q") for n in range(1, 17)}
 _ENTRIES = {n: struct.Struct(f"<{n}Q") for n in range(1, 17)}
 _JOIN_BYTES = 4096
+_MAX_BUFFERS = 128  # a system call takes 1,024 at most
 _BUFFER_BYTES = 128 << 10
 
 
@@ -46,9 +46,9 @@ def pack(frames: Frames, arena: OutSide | None) -> tuple[list[Buffer], int]:
             size += 8 - pad
         size += length
     n = len(table)
-    body[0] = head = (_TABLES.get(n) or struct.Struct(f"<IHH{n}Q")).pack(size, n, 0, *table)
+    body[0] = head = (_TABLES.get(n) or struct.Struct(f"<II{n}Q")).pack(size, n, *table)
     size += len(head)
-    if size < _JOIN_BYTES:
+    if size < _JOIN_BYTES or len(body) > _MAX_BUFFERS:
         return [b"".join(body)], size
     return [buffer for buffer in body if buffer], size
 
@@ -69,24 +69,24 @@ class Reader:
     def read(self, flags: int = 0) -> list[Frames]:
         """One read from the socket, and the messages it completed.
 
-        Raises `BlockingIOError` when there is nothing, `ChannelClosed` at its end or when it makes no sense.
+        Raises `BlockingIOError` when there is nothing, `PeerGone` at its end, `ChannelClosed` when it makes no sense.
         """
         if self._large is not None:
             return self._read_large(flags)
         buffer = self._buffer
         count = self._sock.recv_into(self._view[self._end :] if self._end else buffer, 0, flags)
         if count == 0:
-            raise ChannelClosed("the other end is gone")
+            raise PeerGone("the other end is gone")
         end = self._end + count
         messages: list[Frames] = []
         start = 0
         while end - start >= 8:
-            size, num_frames, zero = _HEAD.unpack_from(buffer, start)
+            size, num_frames = _HEAD.unpack_from(buffer, start)
             total = 8 + 8 * num_frames + size
-            if total == 8 and not zero:  # a doorbell
+            if total == 8:  # a doorbell
                 start += 8
                 continue
-            if zero or not num_frames or total > self._max_bytes:
+            if not num_frames or total > self._max_bytes:
                 raise ChannelClosed(f"malformed message, or one of {total} bytes where {self._max_bytes} are allowed")
             if end - start < total:
                 if total > _BUFFER_BYTES:
@@ -106,8 +106,8 @@ class Reader:
 
     def unpack(self, message: memoryview) -> Frames:
         """The frames of one message that came whole, through a slot."""
-        size, num_frames, zero = _HEAD.unpack_from(message)
-        if zero or not num_frames or 8 + 8 * num_frames + size != message.nbytes:
+        size, num_frames = _HEAD.unpack_from(message)
+        if not num_frames or 8 + 8 * num_frames + size != message.nbytes:
             raise ChannelClosed("malformed message in the slot")
         return self._frames(message, num_frames)
 
@@ -116,7 +116,7 @@ class Reader:
         assert large is not None
         count = self._sock.recv_into(large[self._filled :], 0, flags)
         if count == 0:
-            raise ChannelClosed("the other end is gone in the middle of a message")
+            raise PeerGone("the other end is gone in the middle of a message")
         self._filled += count
         if self._filled < large.nbytes:
             return []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-__all__ = ["Buffer", "Channel", "ChannelClosed", "Deliver", "Frames", "Listener", "Peer"]
+__all__ = ["Buffer", "Channel", "ChannelClosed", "Deliver", "Frames", "Listener", "Peer", "PeerGone"]
 
 Buffer = bytes | bytearray | memoryview
 Frames = Sequence[Buffer]
@@ -17,6 +17,10 @@ Frames = Sequence[Buffer]
 
 class ChannelClosed(Exception):
     """The other end is gone. Never leaves the rpc floor."""
+
+
+class PeerGone(ChannelClosed):
+    """It was the other end that ended the connection, so nothing it had not begun will begin."""
 
 
 class Channel(Protocol):
@@ -37,7 +41,10 @@ class Channel(Protocol):
         ...
 
     def began(self, slot: int, seq: int) -> bool | None:
-        """Once closed: had the server begun call `seq`? `None` when this transport cannot know."""
+        """Once closed: had the server begun call `seq`? `None` when that cannot be known.
+
+        False is final: it will not begin it any more either.
+        """
         ...
 
     def close(self) -> None: ...

@@ -23,7 +23,7 @@ from ludus.rpc.arena import Arena
 from ludus.rpc.mailbox import Board
 from ludus.rpc.patience import Patience
 from ludus.rpc.reactor import Reactor
-from ludus.rpc.transport import Buffer, ChannelClosed, Deliver, Frames
+from ludus.rpc.transport import Buffer, ChannelClosed, Deliver, Frames, PeerGone
 
 __all__ = ["UnixChannel", "UnixListener", "remove_stale"]
 
@@ -60,6 +60,7 @@ class UnixChannel:
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, tick)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, tick)
         self._reader = stream.Reader(self._sock, self._arena.inside, max_bytes=max_bytes)
+        self._peer_gone = False
         self._patience = Patience()
         self._poller = select.poll()
         self._poller.register(self._sock, select.POLLIN)
@@ -86,23 +87,30 @@ class UnixChannel:
         except BlockingIOError:
             sent = 0
         except OSError as error:
-            raise ChannelClosed(str(error)) from error
+            raise self._closed_by(error) from error
         self._send_rest(buffers, sent, timeout_s)
 
     def _send_rest(self, buffers: list[Buffer], sent: int, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         rest = _after(buffers, sent)
+        is_begun = sent > 0
         while rest:
             try:
                 rest = _after(rest, self._sock.sendmsg(rest[:64]))
+                is_begun = True
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    self.close()  # half a message is out: the stream cannot go on
+                    if is_begun:  # half a message is out: the stream cannot go on
+                        raise ChannelClosed("the server stopped reading in the middle of a message") from None
                     raise errors.DeadlineExceeded(
                         f"the server took no more data for {timeout_s:.3g} s; the call was not run"
                     ) from None
             except OSError as error:
-                raise ChannelClosed(str(error)) from error
+                raise self._closed_by(error) from error
+
+    def _closed_by(self, error: OSError) -> ChannelClosed:
+        self._peer_gone = self._peer_gone or isinstance(error, BrokenPipeError | ConnectionResetError)
+        return ChannelClosed(str(error))
 
     def _ring(self) -> None:
         try:
@@ -110,7 +118,7 @@ class UnixChannel:
         except BlockingIOError:
             pass  # it has enough to read to wake up
         except OSError as error:
-            raise ChannelClosed(str(error)) from error
+            raise self._closed_by(error) from error
 
     def receive(self, timeout_s: float) -> list[Frames]:
         if timeout_s > 0 and not self._look():
@@ -139,8 +147,11 @@ class UnixChannel:
             return self._reader.read(socket.MSG_DONTWAIT)
         except BlockingIOError:
             return []
+        except PeerGone:
+            self._peer_gone = True
+            raise
         except OSError as error:
-            raise ChannelClosed(str(error)) from error
+            raise self._closed_by(error) from error
 
     def _sleep(self, timeout_s: float) -> list[Frames]:
         since = self._patience.fall_asleep()
@@ -151,8 +162,11 @@ class UnixChannel:
             messages = self._reader.read()
         except BlockingIOError:
             messages = []
+        except PeerGone:
+            self._peer_gone = True
+            raise
         except OSError as error:
-            raise ChannelClosed(str(error)) from error
+            raise self._closed_by(error) from error
         self._patience.woke(since)
         return messages
 
@@ -160,7 +174,10 @@ class UnixChannel:
         return self._sock.fileno()
 
     def began(self, slot: int, seq: int) -> bool | None:
-        return self._arena.is_marked(slot, seq)
+        if self._arena.is_marked(slot, seq):
+            return True
+        # A server that we hung up on may still find the call in its queue before it notices.
+        return False if self._peer_gone else None
 
     def close(self) -> None:
         self._sock.close()

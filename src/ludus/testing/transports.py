@@ -68,6 +68,10 @@ class TransportConformance:
             del kept
             assert client.request("make", 7)[-1] == 7
 
+    def test_a_message_of_very_many_arrays_arrives(self) -> None:
+        with ServerThread(self.make_server(), count=len) as server, self.make_client(server.address) as client:
+            assert client.request("count", [np.zeros(1, np.int8)] * 70_000) == 70_000
+
     def test_positional_and_keyword_arguments(self) -> None:
         def add(a: int, b: int = 0, *, c: int = 0) -> int:
             return a + 10 * b + 100 * c
@@ -136,7 +140,7 @@ class TransportConformance:
             slow.result()
             client.request("note", 2)
             # Between hosts the clocks cannot be compared, and time spent in the network's queues does not count.
-            assert ran == ([2] if self.transport != "zmq" else ran)
+            assert ran == [2] or (self.transport == "zmq" and ran == [1, 2])
 
     def test_many_calls_may_be_on_the_way(self) -> None:
         with ServerThread(self.make_server(), echo=lambda x: x) as server, self.make_client(server.address) as client:

@@ -28,6 +28,7 @@ from ludus.workers import context
 __all__ = ["Solver", "SolverStatistics"]
 
 _TICK_S = 0.05
+_RETRY_AFTER_S = 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,6 +148,7 @@ class _Service:
         self._lock = threading.RLock()
         self._links: dict[str, Link] = {}  # by worker name
         self._addresses: dict[str, str] = {}
+        self._failed: dict[str, float] = {}  # when a replica that still has its name could not be reached
         self._retired: list[Link] = []  # not for new calls, but some of theirs are still on the way
         self._lot = _ParkingLot(self)
         self._ticket = 0
@@ -167,23 +169,31 @@ class _Service:
                 self._addresses.pop(worker, None)
             else:
                 self._addresses[worker] = address
+            self._failed.pop(worker, None)
             old = self._links.pop(worker, None)
             if old is not None:
                 self._retire(old)
             if address is not None:
                 try:
-                    self._links[worker] = Link(
-                        parse(address),
-                        self._caller,
-                        secret=self._secret,
-                        on_not_run=self._on_not_run,
-                        opener=self._opener,
-                    )
+                    self._links[worker] = self._link(address)
                 except errors.Unreachable:
                     self._addresses.pop(worker, None)
                     raise
         if address is not None:
             self._lot.release()
+
+    def _link(self, address: str) -> Link:
+        return Link(parse(address), self._caller, secret=self._secret, on_not_run=self._on_not_run, opener=self._opener)
+
+    def revive(self) -> bool:
+        """Try again the replicas that could not be reached a while ago and still have their names."""
+        horizon = time.monotonic() - _RETRY_AFTER_S
+        with self._lock:
+            due = [worker for worker, since in self._failed.items() if since < horizon]
+            for worker in due:
+                del self._failed[worker]
+                self._links[worker] = self._link(self._addresses[worker])
+        return bool(due)
 
     def _retire(self, link: Link) -> None:
         """No new calls. On this host the connection itself tells when the replica is dead; elsewhere its name did."""
@@ -212,6 +222,8 @@ class _Service:
             return
 
     def _pick(self, pending: Pending) -> Link | None:
+        if self._failed:
+            self.revive()
         with self._lock:
             links = [link for link in self._links.values() if link not in pending.tried]
             if not links:
@@ -233,8 +245,9 @@ class _Service:
         failed = pending.link
         with self._lock:
             for worker, link in list(self._links.items()):
-                if link is failed:  # it comes back with a new address, if it comes back
+                if link is failed:
                     del self._links[worker]
+                    self._failed[worker] = time.monotonic()
             self._num_moved += 1
         self.dispatch(pending)
         return True
@@ -295,6 +308,8 @@ class _ParkingLot:
         self.tend()
 
     def tend(self) -> None:
+        if self._service.revive():
+            self.release()
         now = time.monotonic()
         for seq, pending in list(self._parked.items()):
             if now >= pending.deadline and self._parked.pop(seq, None) is not None:
