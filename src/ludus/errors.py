@@ -18,6 +18,10 @@
     │   └── NameTimeout (TimeoutError)    the name did not appear in time
     ├── WorkerError                       a command does not fit the worker's state
     ├── ProgramError                      a program is malformed, or a run ended because a worker kept dying
+    ├── ConfigError (ValueError)          a setting is unknown, of the wrong type or out of range
+    ├── EnvError                          a world cannot be made, stepped or restored
+    ├── CheckpointError                   a checkpoint is torn, foreign or missing
+    ├── TrainingError                     a training run cannot go on; says how to resume it
     └── MissingExtra (ImportError)        an optional library is not installed; the text says what to install
 
 A message says what happened, what follows from it, and what to do.
@@ -26,10 +30,13 @@ A message says what happened, what follows from it, and what to do.
 from __future__ import annotations
 
 __all__ = [
+    "CheckpointError",
     "CodecError",
+    "ConfigError",
     "DataError",
     "DeadlineExceeded",
     "DiscoveryError",
+    "EnvError",
     "LudusError",
     "MissingExtra",
     "NameNotFound",
@@ -41,6 +48,7 @@ __all__ = [
     "RemoteError",
     "RpcError",
     "SpecError",
+    "TrainingError",
     "Unauthorised",
     "UnknownCommand",
     "Unreachable",
@@ -140,6 +148,22 @@ class WorkerError(LudusError):
 
 class ProgramError(LudusError):
     """A program is malformed, or a run ended because a worker kept dying."""
+
+
+class ConfigError(LudusError, ValueError):
+    """A setting is unknown, of the wrong type or out of range."""
+
+
+class EnvError(LudusError):
+    """A world cannot be made, stepped or restored."""
+
+
+class CheckpointError(LudusError):
+    """A checkpoint is torn, foreign or missing."""
+
+
+class TrainingError(LudusError):
+    """A training run cannot go on; the message says how to resume it."""
 
 
 class MissingExtra(LudusError, ImportError):

@@ -9,10 +9,15 @@ from ludus import data
 def test_the_floor_exports_these_names():
     assert data.__all__ == [
         "DEFAULT_LIMITS",
+        "ActionSpec",
         "ArraySpec",
         "Batch",
+        "Continuous",
+        "Discrete",
         "Limits",
+        "MultiDiscrete",
         "Nest",
+        "Segment",
         "Structure",
         "codec",
         "decode",

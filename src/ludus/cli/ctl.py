@@ -23,7 +23,7 @@ from rich.table import Table
 
 from ludus import discovery, errors
 from ludus.discovery import names as naming
-from ludus.launch import trial as trials
+from ludus.program import trial as trials
 from ludus.workers import panel as panels
 
 __all__ = ["add_arguments", "run"]

@@ -24,8 +24,9 @@ from typing import Any
 from ludus import core, discovery
 from ludus.launch import lifeline as lifelines
 from ludus.launch import spec as specs
-from ludus.launch import supervisor, trial
+from ludus.launch import supervisor
 from ludus.program import program as programs
+from ludus.program import trial
 from ludus.rpc import address
 from ludus.telemetry import logs
 from ludus.workers import context, remote, server

@@ -22,8 +22,8 @@ from ludus import core, discovery
 from ludus.launch import child, guard, supervisor
 from ludus.launch import run as runs
 from ludus.launch import spec as specs
-from ludus.launch import trial as trials
 from ludus.program import program as programs
+from ludus.program import trial as trials
 from ludus.telemetry import logs
 from ludus.workers import context
 

@@ -23,8 +23,8 @@ from ludus import core, errors
 from ludus.launch import child, lifeline, supervisor
 from ludus.launch import run as runs
 from ludus.launch import spec as specs
-from ludus.launch import trial as trials
 from ludus.program import program as programs
+from ludus.program import trial as trials
 from ludus.telemetry import logs
 
 __all__ = ["launch"]

@@ -15,8 +15,8 @@ from ludus import core, discovery
 from ludus.discovery import registry
 from ludus.launch import signals
 from ludus.launch import supervisor as supervisors
-from ludus.launch import trial as trials
 from ludus.program import program as programs
+from ludus.program import trial as trials
 from ludus.workers import panel, remote
 
 __all__ = ["Run", "begin", "open_names"]

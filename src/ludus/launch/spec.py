@@ -13,8 +13,8 @@ from typing import Any
 import cloudpickle
 
 from ludus import errors
-from ludus.launch import trial as trials
 from ludus.program import program as programs
+from ludus.program import trial as trials
 
 __all__ = ["WorkerSpec", "make_specs", "pack", "read_spec", "write_spec"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ludus import errors
-from ludus.launch.trial import Trial, TrialFolder, find_trial
+from ludus.program.trial import Trial, TrialFolder, find_trial
 
 
 def make_trial(*, pid: int | None = None, **fields: str) -> Trial:

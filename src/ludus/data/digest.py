@@ -1,0 +1,22 @@
+"""The digest of a nest: equal exactly when structure, dtypes, shapes and bytes are. What names a version of a model."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from ludus.data import nest as nests
+from ludus.data.nest import Nest
+
+__all__ = ["digest"]
+
+
+def digest(nest: Nest) -> str:
+    """SHA-256 in hexadecimal, over the leaves in the order of their paths; the order of a dict's keys is of no matter."""
+    sha = hashlib.sha256()
+    for path, leaf in sorted(zip(nests.paths(nest), nests.leaves(nest), strict=True), key=lambda item: item[0]):
+        array = np.ascontiguousarray(leaf)
+        sha.update(f"{path}\0{array.dtype.str}\0{array.shape}\0".encode())
+        sha.update(array.data if array.size else b"")
+    return sha.hexdigest()

@@ -1,0 +1,134 @@
+"""A segment: T steps of R rows, as a simulator writes it and a trainer reads it.
+
+Time runs along the first axis, rows along the second; a row is one agent of one world. What is seen has one entry more
+than what is done, so that the value of what comes after the last action is known:
+
+    obs[0] ─action[0]→ reward[0], terminated[0], truncated[0], obs[1] ─action[1]→ ... ─action[T-1]→ reward[T-1], obs[T]
+
+An episode's final observation is an ordinary `obs`: it follows the step that ended the episode. There the agent cannot
+act, so `active` is false; whatever action is written there was ignored. The next entry is `first` of a new episode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data import nest as nests
+from ludus.data.actions import ActionSpec
+from ludus.data.nest import Nest
+from ludus.errors import DataError
+
+__all__ = ["Segment"]
+
+
+@dataclass(kw_only=True)
+class Segment:
+    """Arrays are NumPy's (or tensors, inside a trainer), `[T + 1, R, ...]` or `[T, R, ...]` as said below."""
+
+    obs: Nest  # [T + 1, R, ...]
+    first: NDArray[np.bool_]  # [T + 1, R] obs begins an episode: recurrent memory is cleared before it
+    active: NDArray[np.bool_]  # [T + 1, R] the action taken here counts; false: learn nothing from this step
+    action: NDArray[Any]  # [T, R, ...]
+    logp: NDArray[np.float32]  # [T, R] of the action under the policy that chose it
+    reward: NDArray[np.float32]  # [T, R]
+    terminated: NDArray[np.bool_]  # [T, R] the episode ended by the rules: there is nothing more to come
+    truncated: NDArray[np.bool_]  # [T, R] it was cut off: the value of the final observation counts
+    version: NDArray[np.int64]  # [T] of the weights that chose the actions
+    mask: NDArray[np.bool_] | None = None  # [T + 1, R, choices] which are allowed
+    state: Nest = None  # [T + 1, W, ...] of the whole worlds, for critics that may see them
+    memory: Nest = None  # [R, ...] recurrent memory before obs[0]
+
+    @classmethod
+    def allocate(
+        cls,
+        num_steps: int,
+        num_rows: int,
+        *,
+        obs: Nest,
+        action: ActionSpec,
+        state: Nest = None,
+        num_worlds: int = 0,
+        memory: Nest = None,
+        has_mask: bool = False,
+    ) -> Segment:
+        """Zeroed arrays. `obs` and `memory` are nests of `ArraySpec`s of one row, `state` is one of one world."""
+
+        def zeros(spec: Nest, *leading: int) -> Nest:
+            return nests.map(lambda leaf: None if leaf is None else leaf.allocate(leading), spec)
+
+        done, seen = (num_steps, num_rows), (num_steps + 1, num_rows)
+        return cls(
+            obs=zeros(obs, *seen),
+            first=np.zeros(seen, np.bool_),
+            active=np.zeros(seen, np.bool_),
+            action=action.array.allocate(done),
+            logp=np.zeros(done, np.float32),
+            reward=np.zeros(done, np.float32),
+            terminated=np.zeros(done, np.bool_),
+            truncated=np.zeros(done, np.bool_),
+            version=np.zeros(num_steps, np.int64),
+            mask=np.zeros((*seen, action.mask_size), np.bool_) if has_mask else None,
+            state=zeros(state, num_steps + 1, num_worlds),
+            memory=zeros(memory, num_rows),
+        )
+
+    @property
+    def num_steps(self) -> int:
+        return int(self.reward.shape[0])
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.reward.shape[1])
+
+    @property
+    def num_active(self) -> int:
+        """How many of its steps count: the environment steps that it holds."""
+        return int(self.active[:-1].sum())
+
+    def to_nest(self) -> dict[str, Nest]:
+        """For the codec; arrays are shared."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @classmethod
+    def from_nest(cls, nest: Nest) -> Segment:
+        """Raises `DataError` unless the fields are a segment's and their leading axes agree."""
+        try:
+            segment = cls(**nest)
+            steps, rows = segment.reward.shape
+        except (TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"this is not a segment: {error}") from None
+        for name, value in segment.to_nest().items():
+            wanted: tuple[int, ...] = (steps + (name in ("obs", "first", "active", "mask")), rows)
+            wanted = {"version": (steps,), "memory": (rows,), "state": (steps + 1,)}.get(name, wanted)
+            for leaf in nests.leaves(value):
+                if leaf is not None and tuple(np.shape(leaf)[: len(wanted)]) != wanted:
+                    raise DataError(f"a segment's {name} begins with {np.shape(leaf)}, where {wanted} is due")
+        return segment
+
+    @staticmethod
+    def concat(segments: Sequence[Segment]) -> Segment:
+        """One segment with the rows of all, which are of the same length. One alone is returned as it is."""
+        if len(segments) == 1:
+            return segments[0]
+        if not segments:
+            raise DataError("cannot concatenate zero segments: their fields are unknown")
+        first = segments[0]
+        if any(not np.array_equal(other.version, first.version) for other in segments):
+            # rows of several versions: the oldest is told for all, so that the lag is never told too small
+            version = np.minimum.reduce([segment.version for segment in segments])
+        else:
+            version = first.version
+        joined: dict[str, Any] = {
+            name: None
+            if value is None
+            else nests.concat([getattr(s, name) for s in segments], axis=0 if name == "memory" else 1)
+            for name, value in first.to_nest().items()
+            if name != "version"
+        }
+        return Segment(**joined, version=version)

@@ -1,0 +1,1 @@
+"""The pyramid of learning: ops → networks → policies → algorithms. Knows nothing of processes."""

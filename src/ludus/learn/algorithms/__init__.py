@@ -1,0 +1,1 @@
+"""Algorithms: each one file, with its configuration on top and its loss below."""

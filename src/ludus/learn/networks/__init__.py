@@ -1,0 +1,1 @@
+"""Networks: from observations to features, outputs and values."""

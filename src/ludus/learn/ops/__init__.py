@@ -1,0 +1,1 @@
+"""Pure maths on tensors: recurrences over time, advantages, distributions."""
