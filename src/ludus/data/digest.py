@@ -13,7 +13,7 @@ __all__ = ["digest"]
 
 
 def digest(nest: Nest) -> str:
-    """SHA-256 in hexadecimal, over the leaves in the order of their paths; the order of a dict's keys is of no matter."""
+    """SHA-256 in hexadecimal, over the leaves by their paths: the order of a dict's keys is of no matter."""
     sha = hashlib.sha256()
     for path, leaf in sorted(zip(nests.paths(nest), nests.leaves(nest), strict=True), key=lambda item: item[0]):
         array = np.ascontiguousarray(leaf)

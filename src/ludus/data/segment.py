@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ludus.data import nest as nests
 from ludus.data.actions import ActionSpec
@@ -29,18 +28,18 @@ __all__ = ["Segment"]
 
 @dataclass(kw_only=True)
 class Segment:
-    """Arrays are NumPy's (or tensors, inside a trainer), `[T + 1, R, ...]` or `[T, R, ...]` as said below."""
+    """Arrays are NumPy's, or tensors inside a trainer; the comments say dtypes and axes."""
 
     obs: Nest  # [T + 1, R, ...]
-    first: NDArray[np.bool_]  # [T + 1, R] obs begins an episode: recurrent memory is cleared before it
-    active: NDArray[np.bool_]  # [T + 1, R] the action taken here counts; false: learn nothing from this step
-    action: NDArray[Any]  # [T, R, ...]
-    logp: NDArray[np.float32]  # [T, R] of the action under the policy that chose it
-    reward: NDArray[np.float32]  # [T, R]
-    terminated: NDArray[np.bool_]  # [T, R] the episode ended by the rules: there is nothing more to come
-    truncated: NDArray[np.bool_]  # [T, R] it was cut off: the value of the final observation counts
-    version: NDArray[np.int64]  # [T] of the weights that chose the actions
-    mask: NDArray[np.bool_] | None = None  # [T + 1, R, choices] which are allowed
+    first: Any  # bool [T + 1, R] obs begins an episode: recurrent memory is cleared before it
+    active: Any  # bool [T + 1, R] the action taken here counts; false: learn nothing from this step
+    action: Any  # [T, R, ...]
+    logp: Any  # float32 [T, R] of the action under the policy that chose it
+    reward: Any  # float32 [T, R]
+    terminated: Any  # bool [T, R] the episode ended by the rules: there is nothing more to come
+    truncated: Any  # bool [T, R] it was cut off: the value of the final observation counts
+    version: Any  # int64 [T] of the weights that chose the actions
+    mask: Any = None  # bool [T + 1, R, choices] which are allowed
     state: Nest = None  # [T + 1, W, ...] of the whole worlds, for critics that may see them
     memory: Nest = None  # [R, ...] recurrent memory before obs[0]
 

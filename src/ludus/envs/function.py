@@ -1,0 +1,131 @@
+"""Worlds that a function of the user's makes: `my_module:make_game`, or `games/mine.py:make_game`.
+
+It returns one `gymnasium.Env`, one PettingZoo environment, or, if it takes `num_worlds`, a whole group with the
+contract of `core.Worlds`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ludus.core import Worlds
+from ludus.discovery.names import nearest
+from ludus.envs.loop import LoopWorlds
+from ludus.envs.registry import PREFIXES
+from ludus.envs.world import World
+from ludus.errors import EnvError
+
+__all__ = ["make"]
+
+
+def make(name: str, num_worlds: int, *, num_threads: int, kwargs: dict[str, Any]) -> Worlds:
+    """`num_threads` is given to a function that takes it, as `num_worlds` is."""
+    function = _function(name)
+    parameters = inspect.signature(function).parameters
+    offered = {"num_worlds": num_worlds, "num_threads": num_threads}
+    taken = {key: value for key, value in offered.items() if key in parameters}
+    arguments = {**taken, **kwargs}
+    first = _called(name, function, arguments)
+    if _is_worlds(first):
+        if first.num_worlds != num_worlds:
+            raise EnvError(
+                f"{name} returned {first.num_worlds} worlds, {num_worlds} were asked for. "
+                "Let the function take `num_worlds` and make as many"
+            )
+        worlds: Worlds = first
+        return worlds
+    ready = [first]
+
+    def open_world() -> World:
+        return _world(name, lambda: ready.pop() if ready else _called(name, function, arguments))
+
+    return LoopWorlds(open_world, num_worlds)
+
+
+def _world(name: str, open_env: Callable[[], Any]) -> World:
+    """Which library an object belongs to is told by what it has; only that library is imported."""
+    env = open_env()
+    if hasattr(env, "possible_agents"):
+        from ludus.envs import pettingzoo
+
+        return pettingzoo.world_of(name, env)
+    if all(hasattr(env, each) for each in ("observation_space", "action_space", "reset", "step")):
+        from ludus.envs import gymnasium
+
+        return gymnasium.EnvWorld(name, lambda: env)
+    raise EnvError(
+        f"{name} returned a {type(env).__name__}: that is no gymnasium.Env, no PettingZoo environment and no Worlds"
+    )
+
+
+def _is_worlds(thing: Any) -> bool:
+    return all(hasattr(thing, each) for each in ("num_worlds", "num_rows", "send", "recv", "spec", "save", "restore"))
+
+
+def _called(name: str, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    try:
+        return function(**arguments)
+    except EnvError:
+        raise
+    except Exception as error:
+        raise EnvError(f"{name} raised when called with {arguments}: {type(error).__name__}: {error}") from error
+
+
+def _function(name: str) -> Callable[..., Any]:
+    where, _, path = name.rpartition(":")
+    found: Any = _from_file(name, where) if where.endswith(".py") else _from_module(name, where)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise EnvError(f"{name!r}: {where} has no {part!r}. {nearest(part, _public(found))}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise EnvError(f"{name!r}: {path} is a {type(found).__name__}, not a function that makes a world")
+    function: Callable[..., Any] = found
+    return function
+
+
+def _from_module(name: str, where: str) -> ModuleType:
+    if os.getcwd() not in sys.path:  # as it is for `python -m`, but not for an installed command
+        sys.path.append(os.getcwd())
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        if error.name and not (where == error.name or where.startswith(f"{error.name}.")):
+            raise EnvError(f"{name!r}: {where} needs the module {error.name!r}, which is not there") from error
+        raise EnvError(
+            f"{name!r}: there is no module {where!r}, and as the name of a library it is not known. "
+            f"{nearest(where, PREFIXES)}"
+        ) from error
+    except ValueError as error:
+        raise EnvError(f"{name!r}: {where!r} is not the name of a module: {error}") from error
+
+
+def _from_file(name: str, where: str) -> ModuleType:
+    path = Path(where).resolve()
+    if not path.is_file():
+        near = nearest(path.name, [each.name for each in path.parent.glob("*.py")]) if path.parent.is_dir() else ""
+        raise EnvError(f"{name!r}: there is no file {path}. {near}".rstrip())
+    key = f"ludus_world_{path.stem}_{abs(hash(path)):x}"
+    if key not in sys.modules:
+        spec = importlib.util.spec_from_file_location(key, path)
+        if spec is None or spec.loader is None:
+            raise EnvError(f"{name!r}: {path} cannot be loaded as Python")
+        sys.modules[key] = module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[key]
+            raise EnvError(f"{name!r}: {path} raised when loaded: {type(error).__name__}: {error}") from error
+    return sys.modules[key]
+
+
+def _public(found: Any) -> list[str]:
+    return [each for each in dir(found) if not each.startswith("_")]

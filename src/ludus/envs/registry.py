@@ -1,0 +1,58 @@
+"""From a name to worlds. The adapter a name belongs to is imported when it is first asked for.
+
+| name | adapter |
+|---|---|
+| `CartPole-v1`, `my_package:MyGame-v0` | `gymnasium` |
+| `ALE/Pong-v5` | `ale` |
+| `envpool:Pong-v5` | `envpool` |
+| `pettingzoo:connect_four_v3`, `mpe2:simple_spread_v3` | `pettingzoo` |
+| `my_module:make_game`, `games/mine.py:make_game` | `function` |
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ludus.core import Worlds, WorldSpec
+from ludus.errors import EnvError
+
+__all__ = ["PREFIXES", "make", "spec"]
+
+PREFIXES = {"envpool": "envpool", "pettingzoo": "pettingzoo", "mpe2": "pettingzoo"}
+"""What may stand before the colon → the adapter; anything else there is a module."""
+
+
+def make(name: str, num_worlds: int, *, num_threads: int = 1, **kwargs: Any) -> Worlds:
+    """`num_worlds` copies of the world of this name; close them when done.
+
+    `num_threads` is for groups that step in native code (ALE, EnvPool); `kwargs` go to whatever makes the world.
+    Raises `EnvError`, with the nearest names, if there is no such world, and `MissingExtra` if its library is not
+    installed.
+    """
+    if num_worlds < 1 or num_threads < 1:
+        raise EnvError(f"{name}: {num_worlds} worlds on {num_threads} threads cannot be made; at least 1 of each")
+    adapter = importlib.import_module(f"ludus.envs.{adapter_of(name)}")
+    worlds: Worlds = adapter.make(name, num_worlds, num_threads=num_threads, kwargs=kwargs)
+    return worlds
+
+
+def spec(name: str, **kwargs: Any) -> WorldSpec:
+    """What the agents of that world see and can do. One world is made and closed to find out."""
+    worlds = make(name, 1, **kwargs)
+    try:
+        return worlds.spec
+    finally:
+        worlds.close()
+
+
+def adapter_of(name: str) -> str:
+    """The module of `ludus.envs` that makes worlds of this name."""
+    before, colon, after = name.rpartition(":")
+    if not name or (colon and not (before and after)):
+        raise EnvError(f"{name!r} is not the name of a world: write, say, CartPole-v1 or my_module:make_game")
+    if before in PREFIXES:
+        return PREFIXES[before]
+    if colon and (before.endswith(".py") or after.replace(".", "_").isidentifier()):
+        return "function"
+    return "ale" if after.startswith("ALE/") else "gymnasium"
