@@ -1,0 +1,55 @@
+"""APPO: V-trace's targets with PPO's clipping: several passes over samples of older versions stay safe.
+
+https://arxiv.org/abs/1912.00167 compares such mixtures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ludus.learn import ops
+from ludus.learn.algorithms.algorithm import Algorithm, View
+from ludus.learn.algorithms.impala import ImpalaConfig
+from ludus.options import option
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["APPO", "APPOConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class APPOConfig(ImpalaConfig):
+    clip: float = option(0.2, help="how far the ratio to the old policy counts", minimum=0.0)
+    normalise_advantage: bool = option(True, help="bring advantages to mean 0 and deviation 1")
+
+
+class APPO(Algorithm[APPOConfig]):
+    Config = APPOConfig
+    needs_time = True
+    default_flow = "async"
+
+    def loss(self, view: View) -> tuple[Tensor, dict[str, Tensor]]:
+        config, segment = self.config, view.segment
+        assert segment is not None
+        logp, entropy = view.head.logp_and_entropy(view.params, view.action, view.mask)
+        value_target, advantage = ops.vtrace(
+            logp.detach(), view.logp, segment.reward, view.value.detach(),
+            segment.terminated, segment.truncated, segment.active, segment.first,
+            gamma=config.gamma, lam=config.lam, rho_max=config.rho_max, c_max=config.c_max,
+        )  # fmt: skip
+        if config.normalise_advantage:
+            advantage = view.normalise(advantage)
+        ratio = (logp - view.logp).exp()
+        clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
+        policy_loss = -view.mean((advantage * ratio).minimum(advantage * clipped))
+        value_loss = 0.5 * view.mean((view.value[:-1] - value_target).square())
+        entropy = view.mean(entropy)
+        loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
+        return loss, {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "ratio": view.mean(ratio.detach()),
+        }

@@ -1,0 +1,314 @@
+"""The learner: segments in, the next version of a policy out. The loop that all algorithms share.
+
+    learner = Learner(algorithm, policy, seed=1)
+    figures = learner.update(segment)           # targets, epochs of shuffled minibatches, Adam
+    learner.version                             # one more than before
+
+On several ranks each learner is given its share of the rows and the same seed; `ranks` sums gradients over all, and
+every rank makes the same step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ludus.data import nest as nests
+from ludus.data.nest import Nest
+from ludus.data.segment import Segment
+from ludus.errors import DataError, TrainingError
+from ludus.learn.algorithms.algorithm import Algorithm, View
+from ludus.learn.algorithms.flat import FlatParameters
+from ludus.learn.policies.policy import Policy
+
+__all__ = ["Learner", "Ranks"]
+
+
+class Ranks(Protocol):
+    """The other trainers. All of them call the same methods in the same order."""
+
+    rank: int
+    size: int
+
+    def sum_(self, tensor: torch.Tensor) -> None:
+        """Replace the tensor by its sum over all ranks."""
+        ...
+
+
+class Learner:
+    """Owns the policy's parameters (they are moved into one tensor), the optimiser and the order of minibatches."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any],
+        policy: Policy,
+        *,
+        seed: int = 0,
+        ranks: Ranks | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.algorithm = algorithm
+        self.policy = policy.to(device)
+        self.version = 0
+        self.num_gradient_steps = 0
+        self._device = torch.device(device)
+        self._ranks = ranks
+        self._reduce = ranks.sum_ if ranks is not None and ranks.size > 1 else None
+        self._config = algorithm.config
+        self._rng = np.random.default_rng([seed, 0x1EA2])
+        self._flat = FlatParameters(policy)
+        self._optimiser = torch.optim.Adam(
+            [self._flat.data], lr=self._config.learning_rate, eps=self._config.adam_eps, fused=True
+        )
+
+    # --- learning
+
+    def update(self, segment: Segment, *, progress: float = 0.0) -> dict[str, float]:
+        """Learn from a segment of NumPy arrays; `progress` is the part of the run that is over, for schedules."""
+        if self._config.anneal:
+            self._optimiser.param_groups[0]["lr"] = self._config.learning_rate * (1.0 - min(progress, 1.0))
+        tensors = self._tensors(segment)
+        if self.policy.normaliser is not None:
+            self.policy.normaliser.update(tensors.obs, self._reduce)
+        sums: dict[str, torch.Tensor] = {}
+        num_views = 0
+        for part in self._minibatches(tensors):
+            self._flat.grad.zero_()
+            for view in part:
+                loss, figures = self.algorithm.loss(view)
+                loss.backward()
+                figures = {**figures, "loss": loss}
+                for name, figure in figures.items():
+                    sums[name] = sums[name] + figure.detach() if name in sums else figure.detach()
+            num_views += 1
+            if self._reduce is not None:
+                self._reduce(self._flat.grad)
+            norm = self._flat.clip_(self._config.max_grad_norm)
+            self._optimiser.step()
+            self.num_gradient_steps += 1
+            sums["gradient_norm"] = sums["gradient_norm"] + norm if "gradient_norm" in sums else norm
+        self.version += 1
+        return self._figures(sums, num_views)
+
+    def _figures(self, sums: dict[str, torch.Tensor], num_views: int) -> dict[str, float]:
+        if not sums:
+            return {}
+        values = torch.stack(list(sums.values()))
+        if self._reduce is not None:
+            self._reduce(values)
+        numbers = dict(zip(sums, (values / max(num_views, 1)).tolist(), strict=True))
+        if self._ranks is not None:
+            numbers["gradient_norm"] /= self._ranks.size
+        if not np.isfinite(numbers["loss"]):
+            raise TrainingError(
+                f"the loss is {numbers['loss']} after update {self.version}: training has diverged. A smaller "
+                "learning_rate or max_grad_norm, or a reward_scale below 1, may help; the last checkpoint is sound."
+            )
+        return numbers
+
+    # --- minibatches
+
+    def _minibatches(self, tensors: Segment) -> Iterator[list[View]]:
+        """Each a list of views: one, or as many as gradients are accumulated over."""
+        if self.algorithm.needs_time:
+            return self._of_rows(tensors, {})
+        with torch.no_grad():
+            value = self._values(tensors)
+            targets = self.algorithm.targets(tensors, value, self._reduce)
+        if self.policy.is_recurrent:
+            return self._of_rows(tensors, targets)
+        return self._of_steps(tensors, targets)
+
+    def _values(self, tensors: Segment) -> Any:
+        with self._autocast():
+            if self.policy.is_recurrent:
+                _params, value = self.policy.evaluate(tensors.obs, tensors.memory, tensors.first)
+                return value.float()
+            flat = nests.map(lambda leaf: leaf.flatten(0, 1), tensors.obs)
+            num_rows = tensors.first.numel()
+            # in parts, so that images do not need memory for the activations of all at once
+            parts = [
+                self.policy.evaluate(nests.map(lambda leaf, s=start: leaf[s : s + 4096], flat))[1]
+                for start in range(0, num_rows, 4096)
+            ]
+            return torch.cat(parts).float().view(tensors.first.shape)
+
+    def _of_steps(self, tensors: Segment, targets: dict[str, torch.Tensor]) -> Iterator[list[View]]:
+        """Minibatches of single steps, in a new order in each epoch."""
+        steps, rows = tensors.reward.shape
+        chosen = tensors.active[:-1].reshape(-1).nonzero().squeeze(1)
+        columns: dict[str, Any] = {
+            "obs": nests.map(lambda leaf: leaf[:-1].flatten(0, 1), tensors.obs),
+            "action": tensors.action.flatten(0, 1),
+            "logp": tensors.logp.flatten(),
+            "mask": None if tensors.mask is None else tensors.mask[:-1].flatten(0, 1),
+            **{f"targets/{name}": target.flatten() for name, target in targets.items()},
+        }
+        size = self._config.minibatch_size or steps * rows
+        num_minibatches = max(1, round(steps * rows / size))
+        for _epoch in range(self._config.num_epochs):
+            order = chosen[torch.from_numpy(self._rng.permutation(len(chosen)))]
+            shuffled = nests.map(lambda leaf, o=order: None if leaf is None else leaf.index_select(0, o), columns)
+            for number in range(num_minibatches):
+                begin, end = len(order) * number // num_minibatches, len(order) * (number + 1) // num_minibatches
+                total = self._total(end - begin)
+                yield [
+                    self._step_view(nests.map(lambda leaf, p=part: None if leaf is None else leaf[p], shuffled), total)
+                    for part in _parts(begin, end, self._config.accumulate)
+                ]
+
+    def _step_view(self, columns: dict[str, Any], total: float | None) -> View:
+        with self._autocast():
+            params, value = self.policy.evaluate(columns["obs"])
+        weight = None
+        if total is not None:
+            weight = torch.full_like(columns["logp"], 1.0 / total)
+        return View(
+            head=self.policy.head,
+            params=params.float(),
+            value=value.float(),
+            action=columns["action"],
+            logp=columns["logp"],
+            mask=columns["mask"],
+            weight=weight,
+            targets={name[8:]: column for name, column in columns.items() if name.startswith("targets/")},
+            reduce=self._reduce,
+        )
+
+    def _total(self, num_own: int) -> float | None:
+        """What the steps of a minibatch are divided by, where a plain mean will not do."""
+        if self._reduce is None and self._config.accumulate == 1:
+            return None
+        count = torch.tensor(float(num_own))
+        if self._reduce is not None:
+            self._reduce(count)
+        return float(count)
+
+    def _of_rows(self, tensors: Segment, targets: dict[str, torch.Tensor]) -> Iterator[list[View]]:
+        """Minibatches of whole rows, in a new order in each epoch if there are several."""
+        steps, rows = tensors.reward.shape
+        size = max(1, round(self._config.minibatch_size / steps)) if self._config.minibatch_size else rows
+        num_minibatches = max(1, round(rows / size))
+        if num_minibatches < self._config.accumulate and rows < self._config.accumulate:
+            raise DataError(f"accumulate={self._config.accumulate} parts need as many rows; a segment has {rows}.")
+        for _epoch in range(self._config.num_epochs):
+            order = torch.from_numpy(self._rng.permutation(rows)) if num_minibatches > 1 else None
+            for number in range(num_minibatches):
+                begin, end = rows * number // num_minibatches, rows * (number + 1) // num_minibatches
+                parts = [
+                    (tensors, targets) if order is None and part == slice(0, rows) else
+                    _take_rows(tensors, targets, part if order is None else order[part])
+                    for part in _parts(begin, end, self._config.accumulate)
+                ]  # fmt: skip
+                count = torch.stack([part.active[:-1].sum() for part, _ in parts]).sum().float()
+                if self._reduce is not None:
+                    self._reduce(count)
+                yield [self._row_view(part, own, count) for part, own in parts]
+
+    def _row_view(self, tensors: Segment, targets: dict[str, torch.Tensor], count: torch.Tensor) -> View:
+        steps, rows = tensors.reward.shape
+        with self._autocast():
+            if self.policy.is_recurrent:
+                params, value = self.policy.evaluate(tensors.obs, tensors.memory, tensors.first)
+            else:
+                params, value = self.policy.evaluate(nests.map(lambda leaf: leaf.flatten(0, 1), tensors.obs))
+                params, value = params.view(steps + 1, rows, -1), value.view(steps + 1, rows)
+        return View(
+            head=self.policy.head,
+            params=params[:-1].float(),
+            value=value.float() if self.algorithm.needs_time else value[:-1].float(),
+            action=tensors.action,
+            logp=tensors.logp,
+            mask=None if tensors.mask is None else tensors.mask[:-1],
+            weight=tensors.active[:-1] / count.clamp(min=1.0),
+            targets=targets,
+            segment=tensors,
+            reduce=self._reduce,
+        )
+
+    def _tensors(self, segment: Segment) -> Segment:
+        def tensor(leaf: Any) -> Any:
+            return None if leaf is None else torch.from_numpy(_writable(leaf)).to(self._device, non_blocking=True)
+
+        tensors = Segment(**{name: nests.map(tensor, value) for name, value in segment.to_nest().items()})
+        if self._config.reward_scale != 1.0:
+            tensors.reward = tensors.reward * self._config.reward_scale
+        return tensors
+
+    def _autocast(self) -> Any:
+        if self._config.precision == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, dtype=getattr(torch, self._config.precision))
+
+    # --- what a checkpoint holds
+
+    def save(self) -> dict[str, Nest]:
+        """Everything needed to go on exactly from here, as a nest for the codec."""
+        state = self._optimiser.state.get(self._flat.data, {})
+        return {
+            "weights": self.policy.weights(),
+            "optimiser": {name: value.detach().cpu().numpy().copy() for name, value in state.items()},
+            "rng": save_rng(self._rng),
+            "version": self.version,
+            "num_gradient_steps": self.num_gradient_steps,
+        }
+
+    def restore(self, saved: dict[str, Nest]) -> None:
+        self.policy.load_weights(saved["weights"])
+        if saved["optimiser"]:
+            self._optimiser.state[self._flat.data] = {
+                name: torch.from_numpy(np.array(value)).to(self._device if np.ndim(value) else "cpu")
+                for name, value in saved["optimiser"].items()
+            }
+        restore_rng(self._rng, saved["rng"])
+        self.version = saved["version"]
+        self.num_gradient_steps = saved["num_gradient_steps"]
+
+
+def save_rng(rng: np.random.Generator) -> dict[str, Any]:
+    """The state of a PCG64 generator; its 128-bit numbers as text."""
+    state: Any = rng.bit_generator.state
+    return {
+        "state": str(state["state"]["state"]),
+        "inc": str(state["state"]["inc"]),
+        "has_uint32": state["has_uint32"],
+        "uinteger": state["uinteger"],
+    }
+
+
+def restore_rng(rng: np.random.Generator, saved: dict[str, Any]) -> None:
+    rng.bit_generator.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": int(saved["state"]), "inc": int(saved["inc"])},
+        "has_uint32": saved["has_uint32"],
+        "uinteger": saved["uinteger"],
+    }
+
+
+def _parts(begin: int, end: int, num: int) -> list[slice]:
+    num = min(num, max(end - begin, 1))
+    return [slice(begin + (end - begin) * i // num, begin + (end - begin) * (i + 1) // num) for i in range(num)]
+
+
+def _take_rows(
+    tensors: Segment, targets: dict[str, torch.Tensor], rows: slice | torch.Tensor
+) -> tuple[Segment, dict[str, torch.Tensor]]:
+    def take(leaf: Any) -> Any:
+        return None if leaf is None else leaf[:, rows]
+
+    taken = {name: nests.map(take, value) for name, value in tensors.to_nest().items() if name not in _NOT_BY_ROW}
+    memory = nests.map(lambda leaf: None if leaf is None else leaf[rows], tensors.memory)
+    segment = Segment(**taken, memory=memory, version=tensors.version)
+    return segment, {name: take(target) for name, target in targets.items()}
+
+
+_NOT_BY_ROW = ("memory", "version", "state")
+
+
+def _writable(array: NDArray[Any]) -> NDArray[Any]:
+    return array if array.flags.writeable else array.copy()

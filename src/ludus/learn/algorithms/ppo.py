@@ -1,0 +1,56 @@
+"""PPO: several passes over each batch, with the ratio to the old policy clipped. https://arxiv.org/abs/1707.06347"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ludus.learn import ops
+from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig, View
+from ludus.learn.algorithms.normalise import normalise
+from ludus.options import option
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ludus.data.segment import Segment
+
+__all__ = ["PPO", "PPOConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig(AlgorithmConfig):
+    num_epochs: int = option(4, help="passes over each batch", minimum=1)
+    minibatch_size: int = option(256, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
+    clip: float = option(0.2, help="how far the ratio to the old policy counts", minimum=0.0)
+    normalise_advantage: bool = option(True, help="bring advantages to mean 0 and deviation 1")
+
+
+class PPO(Algorithm[PPOConfig]):
+    Config = PPOConfig
+
+    def targets(self, segment: Segment, value: Tensor, reduce: Any = None) -> dict[str, Tensor]:
+        advantage, value_target = ops.gae(
+            segment.reward, value, segment.terminated, segment.truncated, segment.active, segment.first,
+            gamma=self.config.gamma, lam=self.config.lam,
+        )  # fmt: skip
+        if self.config.normalise_advantage:
+            advantage = normalise(advantage, segment.active[:-1], reduce)
+        return {"advantage": advantage, "value_target": value_target}
+
+    def loss(self, view: View) -> tuple[Tensor, dict[str, Tensor]]:
+        config, advantage = self.config, view.targets["advantage"]
+        logp, entropy = view.head.logp_and_entropy(view.params, view.action, view.mask)
+        log_ratio = logp - view.logp
+        ratio = log_ratio.exp()
+        clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
+        policy_loss = -view.mean((advantage * ratio).minimum(advantage * clipped))
+        value_loss = 0.5 * view.mean((view.value - view.targets["value_target"]).square())
+        entropy = view.mean(entropy)
+        loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
+        return loss, {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "kl": view.mean(ratio - 1.0 - log_ratio),
+        }

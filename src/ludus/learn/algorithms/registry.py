@@ -1,0 +1,37 @@
+"""Algorithms by name: ours, or `module:Class` and `file.py:Class` of the user's own. Loads without torch."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any, cast
+
+from ludus.data.lookup import load_attribute
+from ludus.errors import ConfigError
+from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig
+
+__all__ = ["NAMES", "algorithm_class", "config_class"]
+
+_HOMES = {"ppo": ("ppo", "PPO"), "a2c": ("a2c", "A2C"), "impala": ("impala", "Impala"), "appo": ("appo", "APPO")}
+NAMES = tuple(_HOMES)
+
+
+def algorithm_class(name: str) -> type[Algorithm[Any]]:
+    """The class of that name. Raises `ConfigError` with the nearest one."""
+    if ":" in name:
+        found = load_attribute(name, what="an algorithm")
+        if not (isinstance(found, type) and issubclass(found, Algorithm)):
+            raise ConfigError(f"{name!r} is not a subclass of ludus.learn.algorithms.algorithm.Algorithm.")
+        return found
+    if name.lower() not in _HOMES:
+        near = difflib.get_close_matches(name.lower(), NAMES, n=1, cutoff=0.4)
+        hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(NAMES)}, or module:Class of your own."
+        raise ConfigError(f"there is no algorithm {name!r}. {hint}")
+    module, attribute = _HOMES[name.lower()]
+    found = getattr(importlib.import_module(f"ludus.learn.algorithms.{module}"), attribute)
+    return cast("type[Algorithm[Any]]", found)
+
+
+def config_class(name: str) -> type[AlgorithmConfig]:
+    """The class of its settings."""
+    return algorithm_class(name).Config

@@ -1,0 +1,134 @@
+"""Convolutional networks for images: the small one of DQN and the residual one of IMPALA.
+
+Both take `[N, *shape]` of the image's own shape, be it channels-height-width, height-width-channels or, without
+channels, height-width; in uint8, which stands for 0 to 255 and is scaled to 0 to 1, or in float as it is. Inside, all
+is laid out channels last, which on CPUs makes forward and backward together 1.3 to 2 times faster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from ludus.errors import ConfigError
+from ludus.learn.networks.mlp import dense, orthogonal
+
+__all__ = ["ImpalaResNet", "NatureCNN", "image_sides"]
+
+_SCALE = 1.0 / 255.0
+
+
+def image_sides(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """`(channels, height, width)` of an image of this shape, or `None` if it has not the axes of one.
+
+    Of three axes the channels are the first or the last, whichever is smaller.
+    """
+    if len(shape) == 2:
+        return (1, *shape)
+    if len(shape) != 3:
+        return None
+    return (shape[2], shape[0], shape[1]) if _is_channels_last(shape) else (shape[0], shape[1], shape[2])
+
+
+def _is_channels_last(shape: tuple[int, ...]) -> bool:
+    return shape[-1] < shape[0]
+
+
+class _ImageNetwork(nn.Module):
+    """The way in and out that the two have in common."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        sides = image_sides(shape)
+        if sides is None:
+            raise ConfigError(f"observations of the shape {shape} are not images: use the encoder mlp for them.")
+        self.num_channels, self.height, self.width = sides
+        self._shape = shape
+
+    def _enter(self, image: Any, first: Any) -> Any:
+        """The first convolution. Its weights are scaled, not the image: they are far fewer than the pixels."""
+        if len(self._shape) == 2:
+            image = image.unsqueeze(1)
+        elif _is_channels_last(self._shape):
+            image = image.permute(0, 3, 1, 2)
+        weight = first.weight * _SCALE if image.dtype is torch.uint8 else first.weight
+        image = image.contiguous(memory_format=torch.channels_last).to(weight.dtype)  # bytes are moved, not floats
+        return F.conv2d(image, weight, first.bias, first.stride, first.padding)
+
+
+def _flat(features: Any) -> Any:
+    """`[N, C, H, W]`, channels last, as `[N, H * W * C]`: the order in memory, so that nothing is copied."""
+    return features.permute(0, 2, 3, 1).reshape(features.shape[0], -1)
+
+
+class NatureCNN(_ImageNetwork):
+    """Three convolutions and a dense layer, 512 features: https://doi.org/10.1038/nature14236"""
+
+    num_features = 512
+    min_side = 36  # of what its convolutions, 8/4, 4/2 and 3/1, leave one pixel
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__(shape)
+        if min(self.height, self.width) < self.min_side:
+            raise ConfigError(
+                f"images of {self.height} × {self.width} are too small for the encoder nature, which needs "
+                f"{self.min_side} × {self.min_side}. Use impala or mlp."
+            )
+        self.conv_1 = orthogonal(nn.Conv2d(self.num_channels, 32, 8, stride=4))
+        self.conv_2 = orthogonal(nn.Conv2d(32, 64, 4, stride=2))
+        self.conv_3 = orthogonal(nn.Conv2d(64, 64, 3, stride=1))
+        height, width = (((side - 8) // 4 + 1 - 4) // 2 + 1 - 2 for side in (self.height, self.width))
+        self.dense = dense(64 * height * width, self.num_features)
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, image: Any) -> Any:
+        x = F.relu(self._enter(image, self.conv_1), inplace=True)
+        x = F.relu(self.conv_2(x), inplace=True)
+        x = F.relu(self.conv_3(x), inplace=True)
+        return F.relu(self.dense(_flat(x)), inplace=True)
+
+
+class _Residual(nn.Module):
+    """Two convolutions whose result is added to what came in."""
+
+    def __init__(self, num_channels: int) -> None:
+        super().__init__()
+        self.conv_1 = orthogonal(nn.Conv2d(num_channels, num_channels, 3, padding=1))
+        self.conv_2 = orthogonal(nn.Conv2d(num_channels, num_channels, 3, padding=1), gain=0.5)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.conv_2(F.relu(self.conv_1(F.relu(x)), inplace=True))
+
+
+class ImpalaResNet(_ImageNetwork):
+    """The deep network of IMPALA, 256 features: figure 3 of https://arxiv.org/abs/1802.01561
+
+    Three sections, each a convolution, a pooling that halves the sides, and two residual blocks.
+    """
+
+    num_features = 256
+    min_side = 1
+    channels = (16, 32, 32)
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__(shape)
+        sizes = (self.num_channels, *self.channels)
+        height, width = self.height, self.width
+        self.entries = nn.ModuleList()
+        self.residuals = nn.ModuleList()
+        for num_inputs, num_outputs in zip(sizes, self.channels, strict=False):
+            self.entries.append(orthogonal(nn.Conv2d(num_inputs, num_outputs, 3, padding=1)))
+            self.residuals.append(nn.Sequential(_Residual(num_outputs), _Residual(num_outputs)))
+            height, width = (height + 1) // 2, (width + 1) // 2
+        self.dense = dense(sizes[-1] * height * width, self.num_features)
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, image: Any) -> Any:
+        x = image
+        for index, (entry, residual) in enumerate(zip(self.entries, self.residuals, strict=True)):
+            x = entry(x) if index else self._enter(x, entry)
+            x = residual(F.max_pool2d(x, 3, stride=2, padding=1))
+        return F.relu(self.dense(_flat(F.relu(x))), inplace=True)

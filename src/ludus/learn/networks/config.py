@@ -1,0 +1,30 @@
+"""The settings of a network. (Without torch: a command line shows them before it needs any.)"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ludus.options import option
+
+__all__ = ["NetworkConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig:
+    """From observations to outputs and values; `networks/model.py` builds it."""
+
+    encoder: str = option(
+        "auto",
+        choices=("auto", "mlp", "nature", "impala"),
+        help="what reads observations: auto is nature, a small CNN, for images and mlp for all else",
+    )
+    hidden: tuple[int, ...] = option((64, 64), minimum=1, help="sizes of the hidden layers of an MLP")
+    activation: str = option("tanh", choices=("tanh", "relu"), help="after each hidden layer of an MLP")
+    recurrent: str = option("none", choices=("none", "lstm", "gru"), help="memory from one step to the next")
+    recurrent_size: int = option(64, minimum=1, help="how many numbers the memory has")
+    shared: bool | None = option(
+        None, help="policy and value share a body; none: yes for images and recurrent networks, no for vectors"
+    )
+    model: str | None = option(
+        None, help="a model of your own, which replaces all this: module:callable or file.py:callable"
+    )

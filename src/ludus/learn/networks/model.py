@@ -1,0 +1,96 @@
+"""Models: from observations to the numbers of a policy and a value.
+
+The contract of a model, ours or a user's, is that of an `nn.Module` with
+
+    forward(obs) -> (outputs [N, num_outputs], value [N])
+
+for a nest of tensors `[N, ...]`, with any N. A model with memory has an attribute `memory_spec`, a nest of `ArraySpec`s
+of one row, and takes time-major observations `[T, R, ...]`:
+
+    forward(obs, memory, first) -> (outputs [T, R, num_outputs], value [T, R], memory)
+
+`memory` is a nest of tensors `[R, ...]`, zeros in the beginning; that of rows where `first[t]` (`[T, R]`, bool) is true
+is zeroed before step `t`. What the outputs mean is for `ops/distributions` to say.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from ludus import options
+from ludus.data import nest as nests
+from ludus.data.nest import Nest
+from ludus.data.spec import ArraySpec
+from ludus.errors import ConfigError
+from ludus.learn.networks import user_model
+from ludus.learn.networks.config import NetworkConfig
+from ludus.learn.networks.encoder import Encoder, is_image
+from ludus.learn.networks.mlp import POLICY_GAIN, VALUE_GAIN, dense
+from ludus.learn.networks.recurrent import Recurrent
+from ludus.learn.networks.twin import TwinMLP
+
+__all__ = ["ActorCritic", "RecurrentActorCritic", "build_model"]
+
+
+def build_model(obs: Nest, num_outputs: int, config: NetworkConfig) -> Any:
+    """A model for observations of this spec (of one row). torch's random state decides the weights it begins with.
+
+    Raises `ConfigError` if the configuration does not fit the observations, or a user's model not the contract.
+    """
+    config = options.replace(config, dataclasses.asdict(config))  # one written in code has not been checked yet
+    if config.model is not None:
+        return user_model.load(config.model, obs, num_outputs)
+    has_memory = config.recurrent != "none"
+    if has_memory and config.shared is False:
+        raise ConfigError("shared=no does not go with a recurrent network: its memory serves policy and value both.")
+    shared = config.shared
+    if shared is None:
+        reads_images = config.encoder != "mlp" and any(is_image(leaf) for leaf in nests.leaves(obs))
+        shared = has_memory or reads_images or config.encoder in ("nature", "impala")
+    if has_memory:
+        return RecurrentActorCritic(obs, num_outputs, config)
+    if not shared and config.hidden and config.encoder in ("auto", "mlp") and _is_vector(obs):
+        return TwinMLP(obs.shape[0], num_outputs, config.hidden, config.activation)
+    return ActorCritic(obs, num_outputs, config, shared=shared)
+
+
+def _is_vector(obs: Nest) -> bool:
+    return isinstance(obs, ArraySpec) and len(obs.shape) == 1 and obs.dtype == np.float32
+
+
+class ActorCritic(nn.Module):
+    """Encoded observations and two dense heads; `shared` or not, one encoder or two."""
+
+    def __init__(self, obs: Nest, num_outputs: int, config: NetworkConfig, *, shared: bool) -> None:
+        super().__init__()
+        self.encoder = Encoder(obs, config)
+        self.value_encoder = None if shared else Encoder(obs, config)
+        self.policy = dense(self.encoder.num_features, num_outputs, POLICY_GAIN)
+        self.value = dense(self.encoder.num_features, 1, VALUE_GAIN)
+
+    def forward(self, obs: Nest) -> tuple[Any, Any]:
+        features = self.encoder(obs)
+        of_value = features if self.value_encoder is None else self.value_encoder(obs)
+        return self.policy(features), self.value(of_value).squeeze(-1)
+
+
+class RecurrentActorCritic(nn.Module):
+    """Encoded observations, memory, and two dense heads."""
+
+    def __init__(self, obs: Nest, num_outputs: int, config: NetworkConfig) -> None:
+        super().__init__()
+        self.encoder = Encoder(obs, config)
+        self.recurrent = Recurrent(config.recurrent, self.encoder.num_features, config.recurrent_size)
+        self.memory_spec = self.recurrent.memory_spec
+        self.policy = dense(config.recurrent_size, num_outputs, POLICY_GAIN)
+        self.value = dense(config.recurrent_size, 1, VALUE_GAIN)
+
+    def forward(self, obs: Nest, memory: Nest, first: Any) -> tuple[Any, Any, Nest]:
+        num_steps, num_rows = first.shape
+        features = self.encoder(nests.map(lambda leaf: leaf.flatten(0, 1), obs))
+        y, memory = self.recurrent(features.view(num_steps, num_rows, -1), memory, first)
+        return self.policy(y), self.value(y).squeeze(-1), memory

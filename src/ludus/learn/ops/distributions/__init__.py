@@ -1,0 +1,28 @@
+"""Distributions over actions: chosen with NumPy, learnt from with torch.
+
+head = head_for(Discrete(4))
+action, logp = head.sample(logits, rng)                        # NumPy, where worlds are stepped
+logp, entropy = head.logp_and_entropy(logits, action, mask)    # torch, where the policy learns
+"""
+
+from __future__ import annotations
+
+from ludus.data.actions import ActionSpec, Continuous, Discrete, MultiDiscrete
+from ludus.learn.ops.distributions.categorical import Categorical, MultiCategorical
+from ludus.learn.ops.distributions.gaussian import DiagGaussian, SquashedGaussian
+from ludus.learn.ops.distributions.head import FORBIDDEN, Head
+
+__all__ = ["FORBIDDEN", "Categorical", "DiagGaussian", "Head", "MultiCategorical", "SquashedGaussian", "head_for"]
+
+
+def head_for(action: ActionSpec, *, squash: bool = False) -> Head:
+    """The distribution for a kind of action. `squash` keeps continuous ones within their bounds, of which each must
+    have two; it says nothing about discrete ones. Raises `ConfigError`.
+    """
+    match action:
+        case Discrete(num_choices):
+            return Categorical(num_choices)
+        case MultiDiscrete(sizes):
+            return MultiCategorical(sizes)
+        case Continuous():
+            return SquashedGaussian(action) if squash else DiagGaussian(action.size)

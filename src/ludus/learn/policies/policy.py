@@ -1,0 +1,106 @@
+"""A policy: a model, a distribution over actions and, if it has one, recurrent memory.
+
+spec = PolicySpec(obs=world.obs, action=world.action, network=NetworkConfig(hidden=(64, 64)))
+policy = Policy(spec, seed=1)
+params, memory = policy.runner()(obs, memory, first)      # NumPy in, NumPy out: where actions are chosen
+action, logp = policy.head.sample(params, rng)
+params, value = policy.evaluate(obs, memory, first)       # tensors with gradients: where they are learnt from
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from ludus.data import nest as nests
+from ludus.data.actions import ActionSpec
+from ludus.data.nest import Nest
+from ludus.errors import DataError
+from ludus.learn.networks import model as models
+from ludus.learn.networks.config import NetworkConfig
+from ludus.learn.ops.distributions import head_for
+from ludus.learn.policies import runner as runners
+from ludus.learn.policies.normaliser import Normaliser
+
+__all__ = ["Policy", "PolicySpec"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySpec:
+    """Everything needed to build a policy anywhere; its weights come from elsewhere."""
+
+    obs: Nest  # of `ArraySpec`s, of one row
+    action: ActionSpec
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    squash: bool = False  # continuous actions pass through tanh to their bounds
+    normalise_obs: bool = False
+    log_std: float = 0.0  # where the deviation of continuous actions begins
+
+
+class Policy(nn.Module):
+    """Built from its spec; the seed decides the initial weights."""
+
+    def __init__(self, spec: PolicySpec, seed: int = 0) -> None:
+        super().__init__()
+        self.spec = spec
+        self.head = head_for(spec.action, squash=spec.squash)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.model = models.build_model(spec.obs, self.head.num_outputs, spec.network)
+        self.memory_spec: Nest = getattr(self.model, "memory_spec", None)
+        self.log_std = nn.Parameter(torch.full((self.head.num_free,), spec.log_std)) if self.head.num_free else None
+        self.normaliser = Normaliser(spec.obs) if spec.normalise_obs else None
+
+    @property
+    def is_recurrent(self) -> bool:
+        return self.memory_spec is not None
+
+    def initial_memory(self, num_rows: int) -> Nest:
+        """Zeros, as NumPy arrays; `None` if there is no memory."""
+        return nests.map(lambda leaf: None if leaf is None else leaf.allocate((num_rows,)), self.memory_spec)
+
+    def evaluate(self, obs: Nest, memory: Nest = None, first: torch.Tensor | None = None) -> tuple[Any, Any]:
+        """Parameters of the distribution and values. A recurrent policy takes `[T, R, ...]`, others any one axis."""
+        params, value, _ = self.advance(obs, memory, first)
+        return params, value
+
+    def advance(self, obs: Nest, memory: Nest, first: torch.Tensor | None) -> tuple[Any, Any, Nest]:
+        """`evaluate`, and the memory afterwards."""
+        if self.normaliser is not None:
+            obs = self.normaliser(obs)
+        if self.is_recurrent:
+            outputs, value, memory = self.model(obs, memory, first)
+        else:
+            outputs, value = self.model(obs)
+        if self.log_std is not None:
+            outputs = torch.cat([outputs, self.log_std.expand(*outputs.shape[:-1], -1)], dim=-1)
+        return outputs, value, memory
+
+    def runner(self) -> runners.Runner:
+        """The forward pass for choosing actions, the fastest for this model. It reads this policy's own weights."""
+        return runners.runner_for(self)
+
+    def weights(self) -> dict[str, NDArray[Any]]:
+        """All parameters and buffers by name: copies, as NumPy arrays."""
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.state_dict().items()}
+
+    def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        """Take weights over, in place. Raises `DataError` unless names and shapes are this policy's."""
+        own = self.state_dict()
+        if own.keys() != weights.keys():
+            raise DataError(
+                f"these weights are of another network: {sorted(own.keys() ^ weights.keys())[:4]} differ. "
+                "The network's settings must be those it was trained with."
+            )
+        for name, tensor in own.items():
+            if tuple(tensor.shape) != tuple(weights[name].shape):
+                raise DataError(f"the weights {name!r} are {weights[name].shape}, where {tuple(tensor.shape)} are due.")
+            if tensor.device.type == "cpu":
+                tensor.numpy()[...] = weights[name]  # which may be read-only: torch would warn of it
+            else:
+                tensor.copy_(torch.tensor(weights[name]))

@@ -1,0 +1,109 @@
+"""The forward pass for choosing actions: NumPy in, NumPy out, no gradients.
+
+A small twin MLP runs in NumPy itself: for 64 rows a call into torch costs more than the arithmetic. Everything else
+runs in torch. Either way a runner reads the policy's own weights, so it is never behind them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ludus.data import nest as nests
+from ludus.data.nest import Nest
+from ludus.learn.networks.twin import TwinMLP
+
+if TYPE_CHECKING:
+    from ludus.learn.policies.policy import Policy
+
+__all__ = ["NumpyRunner", "Runner", "TorchRunner", "runner_for"]
+
+_MOST_NUMPY_ROWS = 512  # beyond, torch's threads and vectorisation win
+
+
+class Runner(Protocol):
+    """`params, memory = runner(obs, memory, first)` for one moment of N rows."""
+
+    def __call__(self, obs: Nest, memory: Nest, first: NDArray[np.bool_]) -> tuple[NDArray[Any], Nest]: ...
+
+
+def runner_for(policy: Policy) -> Runner:
+    model = policy.model
+    if isinstance(model, TwinMLP) and max(model.hidden) <= 256 and policy.normaliser is None:
+        return NumpyRunner(policy, model)
+    return TorchRunner(policy)
+
+
+class TorchRunner:
+    """Any policy, on the device it is on."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def __call__(self, obs: Nest, memory: Nest, first: NDArray[np.bool_]) -> tuple[NDArray[Any], Nest]:
+        policy = self._policy
+        with torch.inference_mode():
+            tensors = nests.map(_tensor, obs)
+            if not policy.is_recurrent:
+                params, _value = policy.evaluate(tensors)
+                return params.numpy(force=True), None
+            stepped = nests.map(lambda leaf: leaf.unsqueeze(0), tensors)
+            params, _value, after = policy.advance(stepped, nests.map(_tensor, memory), _tensor(first).unsqueeze(0))
+            return params[0].numpy(force=True), nests.map(lambda leaf: leaf.numpy(force=True), after)
+
+
+class NumpyRunner:
+    """The policy's tower of a `TwinMLP`, on arrays that share the parameters' memory."""
+
+    def __init__(self, policy: Policy, model: TwinMLP) -> None:
+        self._whole = TorchRunner(policy)
+        self._policy = policy
+        self._model = model
+        self._layers: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        self._place = 0
+
+    def __call__(self, obs: Nest, memory: Nest, first: NDArray[np.bool_]) -> tuple[NDArray[Any], Nest]:
+        if len(obs) > _MOST_NUMPY_ROWS:
+            return self._whole(obs, memory, first)
+        if self._place != self._model.weight_in.data_ptr():  # a learner moves parameters to memory of its own
+            self._look()
+        h = obs
+        last = len(self._layers) - 1
+        for number, (weight, bias) in enumerate(self._layers):
+            h = h @ weight
+            h += bias
+            if number < last:
+                _activate(h, self._model.activation)
+        if self._policy.log_std is not None:
+            log_std = np.broadcast_to(self._policy.log_std.detach().numpy(), (len(h), len(self._policy.log_std)))
+            h = np.concatenate([h, log_std], axis=1)
+        return h, memory
+
+    def _look(self) -> None:
+        """Views of the parameters where they are now."""
+        model = self._model
+        width = model.hidden[0]
+        self._layers = [(_array(model.weight_in)[:, :width], _array(model.bias_in)[:width])]
+        for weight, bias in zip(model.weights, model.biases, strict=True):
+            self._layers.append((_array(weight)[0], _array(bias)[0]))
+        self._layers.append((_array(model.policy_weight), _array(model.policy_bias)))
+        self._place = model.weight_in.data_ptr()
+
+
+def _activate(h: NDArray[Any], activation: str) -> None:
+    if activation == "tanh":
+        np.tanh(h, out=h)
+    else:
+        np.maximum(h, 0.0, out=h)
+
+
+def _tensor(array: NDArray[Any]) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _array(parameter: torch.Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = parameter.detach().numpy()
+    return array
