@@ -13,7 +13,7 @@ class Policy:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar, overload
 
 from ludus.rpc.batching import Batching
@@ -78,9 +78,11 @@ def commands_of(service: object) -> dict[str, Registration]:
     return found
 
 
-def register_all(server: RpcServer, service: object) -> None:
-    """Have `server` answer the commands of `service`."""
+def register_all(server: RpcServer, service: object, *, but: Collection[str] = ()) -> None:
+    """Have `server` answer the commands of `service`, `but` these."""
     for name, registration in commands_of(service).items():
+        if name in but:
+            continue
         server.register_handler(
             name, getattr(service, name), response=registration.response, batching=registration.batching
         )

@@ -43,6 +43,13 @@ class Remote:
         """Send a call and go on; `.result()` has the result."""
         return self._solver.submit(self._service, command, args, kwargs)
 
+    def replica(self, index: int) -> Remote:
+        """The same, for calls to one replica and no other. Closing either closes both."""
+        one = Remote.__new__(Remote)
+        one._service = f"{self._service}/{index}"
+        one._solver = self._solver
+        return one
+
     @property
     def solver(self) -> Solver:
         return self._solver

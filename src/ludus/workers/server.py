@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from ludus import errors
@@ -51,9 +51,9 @@ class WorkerServer:
         """Run `handler(**kwargs)` when `command` is requested."""
         self._rpc.register_handler(command, handler, response=response, batching=batching)
 
-    def register_service(self, service: object) -> None:
-        """Answer the `@register`ed commands of `service`."""
-        register_all(self._rpc, service)
+    def register_service(self, service: object, *, but: Collection[str] = ()) -> None:
+        """Answer the `@register`ed commands of `service`, `but` these: another service here may have the names."""
+        register_all(self._rpc, service, but=but)
 
     def start(self) -> None:
         """Open the doors and put the name up. A name that a dead predecessor left is taken over."""

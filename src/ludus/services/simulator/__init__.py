@@ -1,0 +1,1 @@
+"""Simulators: groups of worlds, stepped by a policy, that give segments."""

@@ -1,0 +1,165 @@
+"""The simulator as a worker: it collects and pushes by itself (async), or a segment when it is asked (sync)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ludus.core import Worlds
+from ludus.data.nest import Nest
+from ludus.learn.policies.policy import Policy, PolicySpec
+from ludus.services.buffer.client import BufferProducer
+from ludus.services.inference.client import InferenceClient
+from ludus.services.simulator.chooser import Chooser, InlineChooser, RemoteChooser
+from ludus.services.simulator.simulator import Simulator
+from ludus.services.weights.client import WeightsClient
+from ludus.workers.register import register
+from ludus.workers.remote import Remote
+from ludus.workers.server import WorkerServer
+from ludus.workers.worker import Worker
+
+__all__ = ["SimulatorService", "SimulatorSettings"]
+
+_WAIT_S = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatorSettings:
+    """What a simulator's process is told."""
+
+    make_groups: Callable[[], list[Worlds]]
+    policy: PolicySpec
+    num_steps: int
+    seed: int
+    num_trainers: int = 1
+    is_async: bool = True
+    model: str = "policy"
+
+
+class SimulatorService(Worker):
+    """Replica `i` works for trainer `i % num_trainers`. It runs the policy itself, unless `inference` is given."""
+
+    idle_s = 0.2  # in sync: a request ends it
+
+    def __init__(
+        self, server: WorkerServer, settings: SimulatorSettings, trainer: Remote, inference: Remote | None = None
+    ) -> None:
+        super().__init__(server)
+        self._settings = settings
+        self._index = int(server.worker_name.rpartition("/")[2])
+        self._trainer = trainer.replica(self._index % settings.num_trainers)
+        self._home = trainer.replica(0)
+        self._inference = inference
+        self._version = -1
+        self._rewinds = 0
+        self._wait_s = 0.0
+        server.register_service(self)
+
+    def _start(self) -> None:
+        torch.set_num_threads(1)
+        settings = self._settings
+        self._weights = WeightsClient(self._home)
+        self._policy = Policy(settings.policy)
+        self._producer = _producer(self._trainer, self.server.worker_name) if settings.is_async else None
+        chooser: Chooser
+        if self._inference is None:
+            chooser = InlineChooser(self._policy.runner())
+        else:
+            chooser = self._remote = RemoteChooser(InferenceClient(self._inference))
+        self._simulator = Simulator(
+            settings.make_groups(),
+            self._policy.head,
+            chooser,
+            num_steps=settings.num_steps,
+            seed=int(np.random.SeedSequence([settings.seed, self._index]).generate_state(1)[0]),
+            memory_spec=self._policy.memory_spec,
+            num_slots=self._producer.num_segments if self._producer is not None else 2,
+        )
+        self._began = time.monotonic()
+
+    def _poll(self) -> int:
+        """Async: one segment, as soon as there is a credit for it."""
+        if self._producer is None:
+            return 0
+        began = time.monotonic()
+        if not self._take_newest() or not self._producer.poll(_WAIT_S):
+            self._wait_s += time.monotonic() - began
+            return 1  # it has waited already
+        self._wait_s += time.monotonic() - began
+        self._producer.push(self._simulator.collect(self._version).segment)
+        return 1
+
+    def _take_newest(self) -> bool:
+        """Have the newest weights; false as long as there are none."""
+        number = self._weights.latest(self._settings.model)
+        if number is None:
+            time.sleep(_WAIT_S)
+            return False
+        rewinds = self._weights.num_rewinds(self._settings.model)
+        if number != self._version or rewinds != self._rewinds:
+            self._load(number)
+            self._rewinds = rewinds
+        return True
+
+    def _load(self, number: int | str) -> None:
+        if self._inference is None:
+            version, weights = self._weights.get(self._settings.model, number)
+            self._policy.load_weights(weights)
+            self._version = version.number
+        else:
+            self._version = self._weights.resolve(self._settings.model, number)
+            self._remote.version = self._version
+
+    # -- sync: commands -----------------------------------------------------------------------------------------
+
+    @register
+    def collect(self, version: int) -> dict[str, Nest]:
+        """A segment by the weights of `version`."""
+        if version != self._version:
+            self._load(version)
+        rollout = self._simulator.collect(version)
+        told = self._simulator.statistics()
+        return {"segment": rollout.segment.to_nest(), "step_s": told.step_s, "act_s": told.act_s}
+
+    @register
+    def save_worlds(self) -> Nest:
+        """`Simulator.save`."""
+        return self._simulator.save()
+
+    @register
+    def restore_worlds(self, saved: Nest) -> None:
+        """`Simulator.restore`."""
+        self._simulator.restore(saved)
+        self._version = -1
+
+    def _stats(self) -> Mapping[str, Any]:
+        if not hasattr(self, "_simulator"):
+            return {}
+        told = self._simulator.statistics()
+        elapsed = max(time.monotonic() - self._began, 1e-9)
+        num_failures, last_failure = self._simulator.failures()
+        return {
+            "num_steps": told.num_steps,
+            "num_segments": told.num_segments,
+            "num_dropped_rows": told.num_dropped_rows,
+            "num_failures": num_failures,
+            "last_failure": last_failure,
+            "version": self._version,
+            "idle": max(0.0, 1.0 - (told.step_s + told.act_s) / elapsed),
+            "step_envs": told.step_s / elapsed,
+            "act": told.act_s / elapsed,
+        }
+
+    def _exit(self) -> None:
+        if hasattr(self, "_simulator"):
+            self._simulator.close()
+
+
+def _producer(trainer: Remote, worker: str) -> BufferProducer:
+    """With one credit: the next segment is collected while one is on its way, and they arrive in order."""
+    return BufferProducer(trainer, producer=worker, credits=1)

@@ -1,0 +1,242 @@
+"""The simulator: groups of worlds, stepped by a policy; gives segments. Knows nothing of processes.
+
+    simulator = Simulator(groups, policy.head, InlineChooser(policy.runner()), num_steps=32, seed=1)
+    rollout = simulator.collect(version=7)
+    rollout.segment, rollout.episodes
+
+A turn of a group has two halves: take what its worlds did and ask for parameters; take those, choose, send the actions.
+With inference elsewhere, one group's first half is followed by another's second: worlds step while the answer is on its
+way. With inference here, a group's worlds, if they have threads of their own, step while another's are chosen for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.core import TimeStep, Worlds
+from ludus.data import nest as nests
+from ludus.data.nest import Nest
+from ludus.data.segment import Segment
+from ludus.errors import EnvError
+from ludus.learn.algorithms.learner import restore_rng, save_rng
+from ludus.services.simulator.chooser import Chooser
+from ludus.services.simulator.episodes import Episode, EpisodeLog
+
+__all__ = ["Rollout", "Simulator", "SimulatorStatistics"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """What `collect` gives. The segment's arrays are used again after `num_slots - 1` further ones."""
+
+    segment: Segment
+    episodes: list[Episode]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatorStatistics:
+    num_steps: int  # active ones
+    num_segments: int
+    num_dropped_rows: int  # rows of segments that are void because their world raised
+    step_s: float  # stepping worlds
+    act_s: float  # choosing actions, or waiting for an inference service to
+
+
+class Simulator:
+    """`memory_spec` is the policy's; `num_slots` segments are allocated and used in turn."""
+
+    def __init__(
+        self,
+        groups: Sequence[Worlds],
+        head: Any,
+        chooser: Chooser,
+        *,
+        num_steps: int,
+        seed: int,
+        memory_spec: Nest = None,
+        num_slots: int = 1,
+    ) -> None:
+        spec = groups[0].spec
+        self.spec = spec
+        self.num_rows = sum(worlds.num_rows for worlds in groups)
+        self._head = head
+        self._chooser = chooser
+        self._num_steps = num_steps
+        self._seed = seed
+        self._rng = np.random.default_rng([seed, 0x51AB])
+        self._slots = [
+            Segment.allocate(
+                num_steps,
+                self.num_rows,
+                obs=spec.obs,
+                action=spec.action,
+                state=spec.state,
+                num_worlds=sum(worlds.num_worlds for worlds in groups),
+                memory=memory_spec,
+                has_mask=spec.has_mask,
+            )
+            for _ in range(num_slots)
+        ]
+        self._groups: list[_Group] = []
+        row = world = 0
+        for worlds in groups:
+            rows, places = slice(row, row + worlds.num_rows), slice(world, world + worlds.num_worlds)
+            memory = nests.map(
+                lambda leaf, n=worlds.num_rows: None if leaf is None else leaf.allocate((n,)), memory_spec
+            )
+            self._groups.append(_Group(worlds, rows, places, memory))
+            row, world = rows.stop, places.stop
+        self._log = EpisodeLog(self.num_rows)
+        self._is_begun = False
+        self._num_collected = self._num_active = self._num_dropped = 0
+        self._step_s = self._act_s = 0.0
+
+    def begin(self) -> None:
+        """Start all episodes; `collect` does so by itself."""
+        for number, group in enumerate(self._groups):
+            group.now = group.worlds.reset(int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0]))
+        self._is_begun = True
+
+    def collect(self, version: int) -> Rollout:
+        """The next segment, of `num_steps` steps of every row, by the weights of `version`."""
+        if not self._is_begun:
+            self.begin()
+        segment = self._slots[self._num_collected % len(self._slots)]
+        segment.version[:] = version
+        failed = np.zeros(self.num_rows, np.bool_)
+        for group in self._groups:
+            group.open(segment)
+        offset = 1 if self._chooser.is_remote and len(self._groups) > 1 else 0
+        turns = len(self._groups) * self._num_steps
+        for turn in range(turns + offset):
+            if turn < turns:
+                step, number = divmod(turn, len(self._groups))
+                self._look(self._groups[number], segment, step, failed)
+            if turn >= offset:
+                step, number = divmod(turn - offset, len(self._groups))
+                self._act(self._groups[number], segment, step)
+        for group in self._groups:
+            self._look(group, segment, self._num_steps, failed)
+        if failed.any():
+            segment.active[:, failed] = False
+            self._num_dropped += int(failed.sum())
+        episodes = self._log.read(segment)
+        self._num_collected += 1
+        self._num_active += segment.num_active
+        return Rollout(segment=segment, episodes=episodes)
+
+    def _look(self, group: _Group, segment: Segment, step: int, failed: NDArray[np.bool_]) -> None:
+        """First half: what the last action led to, and what is seen now."""
+        began = time.perf_counter()
+        if step > 0:
+            now = group.now = group.worlds.recv()
+            segment.reward[step - 1, group.rows] = now.reward
+            segment.terminated[step - 1, group.rows] = now.terminated
+            segment.truncated[step - 1, group.rows] = now.truncated
+            if now.failed.any():
+                failed[group.rows] |= now.failed
+        else:
+            now = group.current
+        _write(segment.obs, step, group.rows, now.obs)
+        segment.first[step, group.rows] = now.first
+        segment.active[step, group.rows] = now.active
+        if segment.mask is not None:
+            segment.mask[step, group.rows] = now.mask
+        if segment.state is not None:
+            _write(segment.state, step, group.places, now.state)
+        ended = time.perf_counter()
+        self._step_s += ended - began
+        if step < self._num_steps:
+            group.ticket = self._chooser.begin(now.obs, group.memory, now.first)
+            self._act_s += time.perf_counter() - ended
+
+    def _act(self, group: _Group, segment: Segment, step: int) -> None:
+        """Second half: choose, and let the worlds go on."""
+        began = time.perf_counter()
+        params, group.memory = self._chooser.finish(group.ticket)
+        action, logp = self._head.sample(params, self._rng, group.current.mask)
+        segment.action[step, group.rows] = action
+        segment.logp[step, group.rows] = logp
+        ended = time.perf_counter()
+        self._act_s += ended - began
+        group.worlds.send(action)
+        self._step_s += time.perf_counter() - ended
+
+    def statistics(self) -> SimulatorStatistics:
+        return SimulatorStatistics(
+            num_steps=self._num_active,
+            num_segments=self._num_collected,
+            num_dropped_rows=self._num_dropped,
+            step_s=self._step_s,
+            act_s=self._act_s,
+        )
+
+    def failures(self) -> tuple[int, str]:
+        """How many worlds raised, and what was told of the last one."""
+        told = [group.worlds.statistics() for group in self._groups]
+        return sum(s.num_failures for s in told), next((s.last_failure for s in told if s.last_failure), "")
+
+    def save(self) -> Nest:
+        """Everything needed to go on exactly from here; `None` if the worlds cannot tell. Between two `collect`s."""
+        if not self._is_begun:
+            return None
+        saved = [group.worlds.save() for group in self._groups]
+        if any(state is None for state in saved):
+            return None
+        return {
+            "worlds": saved,
+            "memory": [group.memory for group in self._groups],
+            "rng": save_rng(self._rng),
+            "log": self._log.save(),
+            "counts": [self._num_collected, self._num_active, self._num_dropped],
+        }
+
+    def restore(self, saved: Nest) -> None:
+        """Go on where `save` was called, in a simulator made with the same arguments."""
+        if len(saved["worlds"]) != len(self._groups):
+            raise EnvError(f"the checkpoint has {len(saved['worlds'])} groups of worlds, this run {len(self._groups)}.")
+        for group, state, memory in zip(self._groups, saved["worlds"], saved["memory"], strict=True):
+            group.now = group.worlds.restore(state)
+            group.memory = nests.map(lambda leaf: None if leaf is None else np.array(leaf), memory)
+        restore_rng(self._rng, saved["rng"])
+        self._log.restore(saved["log"])
+        self._num_collected, self._num_active, self._num_dropped = saved["counts"]
+        self._is_begun = True
+
+    def close(self) -> None:
+        for group in self._groups:
+            group.worlds.close()
+
+
+class _Group:
+    """Worlds, and where they write in a segment."""
+
+    def __init__(self, worlds: Worlds, rows: slice, places: slice, memory: Nest) -> None:
+        self.worlds = worlds
+        self.rows = rows
+        self.places = places
+        self.memory = memory
+        self.now: TimeStep | None = None
+        self.ticket: Any = None
+
+    @property
+    def current(self) -> TimeStep:
+        assert self.now is not None
+        return self.now
+
+    def open(self, segment: Segment) -> None:
+        if segment.memory is not None:
+            nests.map(lambda into, value: into.__setitem__(self.rows, value), segment.memory, self.memory)
+
+
+def _write(into: Nest, step: int, rows: slice, value: Nest) -> None:
+    if type(into) is np.ndarray:
+        into[step, rows] = value
+    else:
+        nests.map(lambda array, leaf: array.__setitem__((step, rows), leaf), into, value)

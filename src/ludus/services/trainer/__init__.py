@@ -1,0 +1,1 @@
+"""Trainers: ranks that learn together, and the worker that hosts one."""

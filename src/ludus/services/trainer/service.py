@@ -1,0 +1,80 @@
+"""The trainer as a worker: it hosts a job, which learns turn by turn, and answers calls between turns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ludus.workers.register import register
+from ludus.workers.server import WorkerServer
+from ludus.workers.worker import Worker
+
+__all__ = ["Job", "TrainerService"]
+
+
+class Job(Protocol):
+    """What a trainer does."""
+
+    @property
+    def is_done(self) -> bool: ...
+
+    def turn(self) -> bool:
+        """One update; false if there was nothing to learn from yet."""
+        ...
+
+    def finish(self) -> None:
+        """The run is over: what remains to be done."""
+        ...
+
+    def stop(self) -> None:
+        """The run is stopped before its end: keep what is needed to go on."""
+        ...
+
+    def progress(self) -> dict[str, Any]:
+        """For whoever watches."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class TrainerService(Worker):
+    """`make_job(server)` builds the job in the worker's process; it may register commands of its own at the server."""
+
+    idle_s = 0.02  # a request ends it
+
+    def __init__(self, server: WorkerServer, make_job: Callable[[WorkerServer], Job]) -> None:
+        super().__init__(server)
+        self._make_job = make_job
+        self._job: Job | None = None
+        self._is_finished = threading.Event()
+        server.register_service(self)
+
+    def _start(self) -> None:
+        self._job = self._make_job(self.server)
+
+    def _poll(self) -> int:
+        assert self._job is not None
+        if self._job.is_done:
+            self._job.finish()
+            self._is_finished.set()
+            self.finish()
+            return 1
+        return int(self._job.turn())
+
+    @register
+    def progress(self) -> dict[str, Any]:
+        """How far it is."""
+        return self._job.progress() if self._job is not None else {}
+
+    def _stats(self) -> Mapping[str, Any]:
+        return self._job.progress() if self._job is not None else {}
+
+    def _exit(self) -> None:
+        if self._job is None:
+            return
+        try:
+            if not self._is_finished.is_set():
+                self._job.stop()
+        finally:
+            self._job.close()

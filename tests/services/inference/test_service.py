@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ludus import errors, launch
+from ludus.data import nest as nests
+from ludus.discovery.memory import MemoryNames
+from ludus.learn.policies.policy import PolicySpec
+from ludus.program import Program, RestartPolicy
+from ludus.rpc.deferred import Deferred
+from ludus.services.inference.client import InferenceClient
+from ludus.services.inference.service import InferenceService
+from ludus.services.weights.service import WeightsService
+from ludus.services.weights.store import VersionStore
+from ludus.workers.server import WorkerServer
+
+from .policies import PLAIN, RECURRENT, Asker, observe, policy_of, wait_until
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> VersionStore:
+    return VersionStore(tmp_path / "versions", keep=4)
+
+
+def publish(store: VersionStore, spec: PolicySpec, *numbers: int) -> None:
+    for number in numbers:
+        store.publish("policy", policy_of(spec, number).weights(), number=number)
+
+
+def serve(store: VersionStore, spec: PolicySpec = PLAIN, **options: Any) -> InferenceService:
+    """A service whose turns are taken by the test."""
+    server = WorkerServer("inference/0", experiment="e", trial="t", names=MemoryNames())
+    service = InferenceService(server, spec, store.folder, **options)
+    service.configure()
+    return service
+
+
+def outcome(answer: Deferred) -> Any:
+    found: list[Any] = []
+    answer.bind(lambda value, error: found.append(error if error is not None else value))
+    assert found, "not answered yet"
+    return found[0]
+
+
+def agrees(spec: PolicySpec, number: int, asked: tuple[Any, ...], answer: Any) -> bool:
+    params, memory = policy_of(spec, number).runner()(*asked)
+    wanted, got = {"params": params, "memory": memory}, {"params": answer["params"], "memory": answer["memory"]}
+    pairs = zip(nests.leaves(wanted), nests.leaves(got), strict=True)
+    return answer["version"] == number and all(
+        b is None if a is None else np.allclose(a, b, atol=1e-5, rtol=1e-5) for a, b in pairs
+    )
+
+
+@pytest.mark.parametrize("spec", [PLAIN, RECURRENT], ids=["plain", "recurrent"])
+def test_what_is_pending_is_run_at_once_and_each_by_its_own_version(store: VersionStore, spec: PolicySpec) -> None:
+    publish(store, spec, 1, 2)
+    store.tag("policy", "champion", 1)
+    service = serve(store, spec)
+    versions: list[int | str] = [1, 2, "latest", 1, "champion", 2]
+    asked = [observe(spec, rows, seed) for seed, rows in enumerate([3, 1, 5, 2, 4, 7])]
+    answers = [service.forward(version, *rows) for version, rows in zip(versions, asked, strict=True)]
+    assert service._poll() == 22
+    for number, rows, answer in zip([1, 2, 2, 1, 1, 2], asked, answers, strict=True):
+        assert agrees(spec, number, rows, outcome(answer))
+    statistics = service.statistics()
+    assert (statistics.num_batches, statistics.num_rows, statistics.mean_batch_rows) == (2, 22, 11.0)
+    assert (statistics.versions, statistics.num_loads, statistics.num_pending) == ((1, 2), 2, 0)
+    assert service._poll() == 0
+
+
+def test_latest_is_the_newest_when_the_batch_begins(store: VersionStore) -> None:
+    publish(store, PLAIN, 1)
+    service = serve(store)
+    asked = observe(PLAIN, 2, 0)
+    answer = service.forward("latest", *asked)
+    publish(store, PLAIN, 2)
+    service._poll()
+    assert agrees(PLAIN, 2, asked, outcome(answer))
+
+
+def test_a_batch_has_no_more_rows_than_allowed_unless_one_request_has(store: VersionStore) -> None:
+    publish(store, PLAIN, 1)
+    service = serve(store, max_batch=8)
+    answers = [service.forward(1, *observe(PLAIN, rows, rows)) for rows in (5, 3, 1, 20)]
+    assert [service._poll() for _ in range(4)] == [8, 1, 20, 0]
+    assert [len(outcome(answer)["params"]) for answer in answers] == [5, 3, 1, 20]
+
+
+def test_a_malformed_request_is_refused_alone(store: VersionStore) -> None:
+    publish(store, PLAIN, 1)
+    service = serve(store)
+    good = service.forward(1, *observe(PLAIN, 2, 0))
+    obs, memory, first = observe(PLAIN, 2, 1)
+    for bad_obs in (obs[:, :3], obs.astype(np.float64), {"x": obs}, obs[:1], None, "text"):
+        with pytest.raises(errors.SpecError, match="obs"):
+            service.forward(1, bad_obs, memory, first)
+    for bad_first in (first.astype(np.int8), first[:0], first[None], None):
+        with pytest.raises(errors.SpecError, match="first"):
+            service.forward(1, obs, memory, bad_first)
+    with pytest.raises(errors.SpecError, match="memory"):
+        service.forward(1, obs, obs, first)
+    with pytest.raises(errors.DataError, match="version"):
+        service.forward(1.5, obs, memory, first)  # type: ignore[arg-type]
+    beyond = service.forward(1, obs * 1e6, memory, first)
+    service._poll()
+    assert len(outcome(good)["params"]) == len(outcome(beyond)["params"]) == 2
+    assert service.statistics().num_refused == 12
+
+
+def test_a_version_that_is_gone_is_told_to_those_who_ask_for_it(store: VersionStore) -> None:
+    publish(store, PLAIN, *range(6))
+    service = serve(store)
+    asked = [service.forward(version, *observe(PLAIN, 2, 0)) for version in (0, 5, "nobody", 0)]
+    service._poll()
+    outcomes = [outcome(answer) for answer in asked]
+    assert outcomes[1]["version"] == 5
+    for error in (outcomes[0], outcomes[3]):
+        assert isinstance(error, errors.DataError)
+        assert "no version 0 here; there are: 2, 3, 4, 5" in str(error)
+    assert "nobody" in str(outcomes[2])
+
+
+def test_before_the_first_version_callers_are_told(store: VersionStore) -> None:
+    service = serve(store)
+    answer = service.forward("latest", *observe(PLAIN, 2, 0))
+    service._poll()
+    assert isinstance(outcome(answer), errors.DataError)
+
+
+def test_more_versions_than_are_kept_are_served_by_turns(store: VersionStore) -> None:
+    publish(store, PLAIN, 1, 2, 3)
+    service = serve(store, keep_versions=2)
+    asked = observe(PLAIN, 3, 0)
+    for versions in ([1, 2, 3], [1, 3, 2], [3, 2, 1]):
+        answers = [service.forward(version, *asked) for version in versions]
+        service._poll()
+        assert all(agrees(PLAIN, n, asked, outcome(answer)) for n, answer in zip(versions, answers, strict=True))
+        assert len(service.statistics().versions) == 2
+
+
+def test_a_loaded_version_outlives_retention(store: VersionStore) -> None:
+    publish(store, PLAIN, 1)
+    service = serve(store)
+    asked = observe(PLAIN, 3, 0)
+    service.forward(1, *asked)
+    service._poll()
+    publish(store, PLAIN, 2, 3, 4, 5, 6)
+    answer = service.forward(1, *asked)
+    service._poll()
+    assert agrees(PLAIN, 1, asked, outcome(answer))
+
+
+def test_after_a_rewind_a_number_is_loaded_anew(store: VersionStore) -> None:
+    publish(store, PLAIN, 1, 2)
+    service = serve(store)
+    asked = observe(PLAIN, 3, 0)
+    service.forward(2, *asked)
+    service._poll()
+    store.rewind("policy", 1)
+    store.publish("policy", policy_of(PLAIN, 22).weights(), number=2)
+    answer = service.forward(2, *asked)
+    service._poll()
+    params, _ = policy_of(PLAIN, 22).runner()(*asked)
+    assert np.allclose(outcome(answer)["params"], params, atol=1e-5)
+
+
+def test_weights_of_another_network_are_refused_with_a_reason(store: VersionStore) -> None:
+    store.publish("policy", {"w": np.zeros(3)}, number=0)
+    publish(store, PLAIN, 1)
+    service = serve(store)
+    bad, good = service.forward(0, *observe(PLAIN, 1, 0)), service.forward(1, *observe(PLAIN, 1, 0))
+    service._poll()
+    assert "another network" in str(outcome(bad))
+    assert outcome(good)["version"] == 1
+
+
+def test_options_out_of_range_are_refused(store: VersionStore) -> None:
+    with pytest.raises(errors.ConfigError, match="begin at 1"):
+        serve(store, max_batch=0)
+
+
+def test_the_batch_size_can_be_changed_while_it_runs_and_nothing_else(store: VersionStore) -> None:
+    publish(store, PLAIN, 1)
+    service = serve(store, max_batch=8)
+    service.reconfigure({"max_batch": 2})
+    for _ in range(3):
+        service.forward(1, *observe(PLAIN, 2, 0))
+    assert [service._poll() for _ in range(4)] == [2, 2, 2, 0]
+    for refused in ({"max_batch": 0}, {"model": "other"}):
+        with pytest.raises(errors.ConfigError, match="only max_batch"):
+            service.reconfigure(refused)
+
+
+def test_a_name_whose_version_was_just_removed_is_looked_up_again(store: VersionStore) -> None:
+    publish(store, PLAIN, 1)
+    service = serve(store)
+    asked = observe(PLAIN, 2, 0)
+    answer = service.forward("latest", *asked)
+    taken = service._take()
+    publish(store, PLAIN, 2, 3, 4, 5, 6)
+    for number, requests in taken.items():
+        assert service._run(number, requests) == 0
+    assert service._poll() == 2
+    assert agrees(PLAIN, 6, asked, outcome(answer))
+
+
+# ---- as processes
+
+
+def test_many_callers_are_each_answered_by_their_version_while_others_are_published(
+    tmp_path: Path, store: VersionStore
+) -> None:
+    publish(store, PLAIN, 1, 2)
+    for number in (1, 2):
+        store.tag("policy", f"pinned{number}", number)
+    program = Program("inference")
+    weights = program.add("weights", WeightsService, str(store.folder))
+    inference = program.add("inference", InferenceService, PLAIN, weights, keep_versions=3)
+    with launch.local(program, project=tmp_path / "trials") as run:
+        remote = run.remote(inference)
+        outs = [tmp_path / f"out{i}" for i in range(8)]
+        askers = [Asker(remote, str(out), versions=[1, 2], num_calls=40, seed=i) for i, out in enumerate(outs)]
+        threads = [threading.Thread(target=asker.run) for asker in askers]
+        for thread in threads:
+            thread.start()
+        number = 3
+        while any(thread.is_alive() for thread in threads):
+            publish(store, PLAIN, number)
+            asked = observe(PLAIN, 2, number)
+            answer = InferenceClient(remote).forward("latest", *asked)
+            assert agrees(PLAIN, answer["version"], asked, answer)
+            assert answer["version"] == number
+            number += 1
+        for thread in threads:
+            thread.join(30)
+        results = [json.loads(out.read_text()) for out in outs]
+        assert max(result["worst"] for result in results) < 1e-5
+        assert sum(result["wrong"] for result in results) == 0
+        stats = run.panel().request("inference/0", "stats")
+        assert stats["num_rows"] > stats["num_batches"]
+        assert stats["num_refused"] == 0
+    assert number > 3
+
+
+@pytest.mark.chaos
+def test_calls_move_to_another_replica_when_theirs_is_killed(tmp_path: Path, store: VersionStore) -> None:
+    publish(store, PLAIN, 1)
+    program = Program("inference")
+    restarts = RestartPolicy(backoff_s=0.05)
+    inference = program.add("inference", InferenceService, PLAIN, str(store.folder), replicas=2, restarts=restarts)
+    with launch.local(program, project=tmp_path / "trials") as run:
+        remote = run.remote(inference)
+        wait_until(lambda: len(remote.solver.replicas("inference")) == 2)
+        client = InferenceClient(remote)
+        asked = observe(PLAIN, 4, 0)
+        killed = threading.Event()
+        answered: list[bool] = []
+
+        def ask() -> None:
+            num_after = 0
+            while num_after < 50:
+                num_after += killed.is_set()
+                answered.append(agrees(PLAIN, 1, asked, client.forward(1, *asked)))
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(answered) > 30)
+        (pid,) = [worker.pid for worker in run.workers() if worker.name == "inference/0"]
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        killed.set()
+        began = time.monotonic()
+        for thread in threads:
+            thread.join(30)
+        assert time.monotonic() - began < 10
+        assert all(answered)

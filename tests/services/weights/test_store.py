@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ludus import errors
+from ludus.data.digest import digest
+from ludus.services.weights import file_lock
+from ludus.services.weights.store import VersionStore
+
+
+def weights(value: float, size: int = 8) -> dict[str, np.ndarray]:
+    return {"layer/weight": np.full((size, 3), value, np.float32), "steps": np.array(7, np.int64)}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> VersionStore:
+    return VersionStore(tmp_path / "weights", keep=3)
+
+
+# ---- publish and get
+
+
+def test_what_is_published_is_what_is_got(store: VersionStore) -> None:
+    published = store.publish("policy", weights(1.5), number=12)
+    version, arrays = store.get("policy")
+    assert version == published
+    assert (version.number, version.digest, version.nbytes) == (12, digest(weights(1.5)), 8 * 3 * 4 + 8)
+    assert digest(arrays) == version.digest
+    assert store.verify("policy", 12) == version
+
+
+def test_arrays_are_read_only_views_of_one_file_and_outlive_it(store: VersionStore) -> None:
+    store.publish("policy", weights(1.0), number=0)
+    _, arrays = store.get("policy")
+    with pytest.raises(ValueError, match="read-only"):
+        arrays["layer/weight"][0, 0] = 2.0
+    assert not arrays["layer/weight"].flags.owndata
+    assert arrays["layer/weight"].ctypes.data % 64 == 0
+    for path in (store.folder / "policy").glob("*.weights"):
+        path.unlink()
+    assert arrays["layer/weight"].sum() == 24.0
+
+
+def test_there_is_no_latest_before_the_first_and_then_the_highest_number_is(store: VersionStore) -> None:
+    assert store.latest("policy") is None
+    reader = VersionStore(store.folder)
+    store.publish("policy", weights(1), number=7)
+    store.publish("policy", weights(2), number=5)
+    assert (store.latest("policy"), reader.latest("policy")) == (7, 7)
+    store.publish("policy", weights(3), number=8)
+    assert reader.latest("policy") == 8
+
+
+def test_models_do_not_meet(store: VersionStore) -> None:
+    store.publish("red", weights(1), number=1)
+    store.publish("blue", weights(2), number=2)
+    assert (store.latest("red"), store.latest("blue"), store.models()) == (1, 2, ["blue", "red"])
+
+
+def test_publishing_the_same_again_is_fine_and_other_weights_are_refused(store: VersionStore) -> None:
+    first = store.publish("policy", weights(1), number=3)
+    assert store.publish("policy", weights(1), number=3) == first
+    with pytest.raises(errors.DataError, match="versions never change"):
+        store.publish("policy", weights(2), number=3)
+    assert store.get("policy")[0] == first
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "../up", "x" * 200, "a b"])
+def test_a_name_that_is_no_folder_is_refused(store: VersionStore, name: str) -> None:
+    with pytest.raises(errors.DataError, match="cannot name a model"):
+        store.publish(name, weights(1), number=0)
+    with pytest.raises(errors.DataError, match="cannot name a model"):
+        store.latest(name)
+
+
+def test_what_is_no_set_of_weights_is_refused(store: VersionStore) -> None:
+    with pytest.raises(errors.DataError, match="arrays by name"):
+        store.publish("policy", {"a": 1.0}, number=0)  # type: ignore[dict-item]
+    with pytest.raises(errors.DataError, match="begin at 0"):
+        store.publish("policy", weights(1), number=-1)
+    with pytest.raises(errors.DataError, match="64 hexadecimal"):
+        store.publish("policy", weights(1), number=0, digest="../../up")
+
+
+# ---- retention and tags
+
+
+def test_the_newest_and_the_tagged_stay(store: VersionStore) -> None:
+    store.publish("policy", weights(0), number=0)
+    store.tag("policy", "first", 0)
+    for number in range(1, 7):
+        store.publish("policy", weights(number), number=number)
+    assert [version.number for version in store.versions("policy")] == [0, 4, 5, 6]
+    assert store.get("policy", "first")[0].number == 0
+    store.untag("policy", "first")
+    store.publish("policy", weights(7), number=7)
+    assert [version.number for version in store.versions("policy")] == [5, 6, 7]
+
+
+def test_a_version_that_is_gone_is_told_with_what_is_there(store: VersionStore) -> None:
+    for number in range(5):
+        store.publish("policy", weights(number), number=number)
+    store.tag("policy", "champion", 4)
+    with pytest.raises(errors.DataError, match=r"no version 0 here; there are: 2, 3, 4, champion = 4"):
+        store.get("policy", 0)
+    with pytest.raises(errors.DataError, match="no version 'best'"):
+        store.get("policy", "best")
+    with pytest.raises(errors.DataError, match="there are: none"):
+        store.get("other")
+
+
+def test_a_tag_names_a_version_that_is_there(store: VersionStore) -> None:
+    store.publish("policy", weights(0), number=0)
+    with pytest.raises(errors.DataError, match="no version 9"):
+        store.tag("policy", "best", 9)
+    for bad in ("latest", "12", "a/b", ""):
+        with pytest.raises(errors.DataError, match="cannot be a tag"):
+            store.tag("policy", bad, 0)
+    store.untag("policy", "never")
+    assert store.tags("policy") == {}
+
+
+def test_two_who_tag_at_once_both_count(store: VersionStore) -> None:
+    store.publish("policy", weights(0), number=0)
+
+    def tag(prefix: str) -> None:
+        own = VersionStore(store.folder)
+        for i in range(40):
+            own.tag("policy", f"{prefix}{i}", 0)
+
+    threads = [threading.Thread(target=tag, args=(prefix,)) for prefix in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.tags("policy")) == 80
+    assert json.loads((store.folder / "policy" / "tags.json").read_text()) == store.tags("policy")
+
+
+def test_a_rewind_takes_back_what_came_later(store: VersionStore) -> None:
+    for number in range(3):
+        store.publish("policy", weights(number), number=number)
+    store.tag("policy", "best", 2)
+    store.tag("policy", "early", 0)
+    store.rewind("policy", 1)
+    assert (store.latest("policy"), store.tags("policy"), store.num_rewinds("policy")) == (1, {"early": 0}, 1)
+    store.publish("policy", weights(20), number=2)
+    assert store.get("policy")[1]["layer/weight"][0, 0] == 20
+    store.rewind("policy", 2)
+    assert store.num_rewinds("policy") == 1, "nothing came later"
+    with pytest.raises(errors.DataError, match="no version 9"):
+        store.rewind("policy", 9)
+    store.rewind("policy", None)
+    assert (store.latest("policy"), store.versions("policy")) == (None, [])
+
+
+# ---- things that break
+
+
+def test_altered_bytes_are_noticed_on_request(store: VersionStore) -> None:
+    store.publish("policy", weights(1), number=0)
+    (path,) = (store.folder / "policy").glob("*.weights")
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(errors.DataError, match="altered"):
+        store.verify("policy")
+
+
+@pytest.mark.parametrize("size", [0, 5, 30, 200])
+def test_a_cut_off_file_is_an_error_that_names_it(store: VersionStore, size: int) -> None:
+    store.publish("policy", weights(1), number=0)
+    (path,) = (store.folder / "policy").glob("*.weights")
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(errors.DataError, match=path.name):
+        store.get("policy")
+
+
+PUBLISHER = """
+import sys, numpy as np
+from ludus.services.weights.store import VersionStore
+store = VersionStore(sys.argv[1], keep=3)
+number = 1 + (store.latest("policy") if store.latest("policy") is not None else -1)
+number = max([number] + [v.number + 1 for v in store.versions("policy")])
+while True:
+    store.publish("policy", {"w": np.full(200_000, number, np.float32)}, number=number)
+    number += 1
+"""
+
+
+@pytest.mark.chaos
+def test_a_publisher_killed_at_any_time_leaves_only_whole_versions(store: VersionStore) -> None:
+    last = -1
+    for kill_after_s in (0.0, 0.011, 0.023, 0.037):
+        publisher = subprocess.Popen([sys.executable, "-c", PUBLISHER, str(store.folder)])
+        try:
+            until = time.monotonic() + 20
+            while (store.latest("policy") or -1) <= last and time.monotonic() < until:
+                time.sleep(0.001)
+            time.sleep(kill_after_s)
+        finally:
+            publisher.send_signal(signal.SIGKILL)
+            publisher.wait()
+        found = store.latest("policy")
+        assert found is not None
+        assert found > last
+        last = found
+        for version in store.versions("policy"):
+            assert store.verify("policy", version.number) == version
+            assert (store.get("policy", version.number)[1]["w"] == version.number).all()
+    newest = max(version.number for version in store.versions("policy"))
+    store.publish("policy", {"w": np.zeros(3)}, number=newest + 1)
+    assert not list((store.folder / "policy").glob(".*.part")), "what the killed left is cleared"
+    assert len(store.versions("policy")) == 3
+
+
+def _read_for_a_while(folder: str, seconds: float, bad: object) -> None:
+    store = VersionStore(folder)
+    until = time.monotonic() + seconds
+    last = -1
+    while time.monotonic() < until:
+        version, arrays = store.get("policy")
+        if not (arrays["w"] == version.number).all() or version.number < last:
+            bad.value += 1  # type: ignore[attr-defined]
+        last = version.number
+
+
+def test_readers_that_race_with_retention_get_whole_versions(tmp_path: Path) -> None:
+    store = VersionStore(tmp_path, keep=1)
+    store.publish("policy", {"w": np.zeros(50_000)}, number=0)
+    context = multiprocessing.get_context("fork")
+    bad = context.Value("i", 0)
+    readers = [context.Process(target=_read_for_a_while, args=(str(tmp_path), 1.0, bad)) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    number = 1
+    while any(reader.is_alive() for reader in readers):
+        store.publish("policy", {"w": np.full(50_000, number, np.float64)}, number=number)
+        number += 1
+    assert [reader.exitcode for reader in readers] == [0, 0]
+    assert bad.value == 0
+    assert number > 20
+
+
+def test_a_lock_has_a_deadline_and_dies_with_its_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with file_lock.hold(path), pytest.raises(errors.DeadlineExceeded), file_lock.hold(path, timeout_s=0.02):
+        pass
+    holder = os.fork()
+    if holder == 0:
+        with file_lock.hold(path):
+            (tmp_path / "held").touch()
+            time.sleep(60)
+    while not (tmp_path / "held").exists():
+        time.sleep(0.005)
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+    with file_lock.hold(path, timeout_s=1.0):
+        pass
