@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from ludus.discovery import name_resolve as name_resolve
     from ludus.program.program import Handle as Handle
     from ludus.program.program import Program as Program
+    from ludus.remote.training import TrainingRun as TrainingRun
+    from ludus.remote.training import evaluate as evaluate
+    from ludus.remote.training import resume as resume
+    from ludus.remote.training import train as train
     from ludus.rpc.client import RpcClient as RpcClient
     from ludus.rpc.server import RpcServer as RpcServer
     from ludus.workers.panel import WorkerControlPanel as WorkerControlPanel
@@ -26,10 +30,14 @@ _HOMES = {
     "RpcClient": "ludus.rpc.client",
     "RpcServer": "ludus.rpc.server",
     "Solver": "ludus.workers.solver",
+    "TrainingRun": "ludus.remote.training",
     "Worker": "ludus.workers.worker",
     "WorkerControlPanel": "ludus.workers.panel",
     "WorkerServer": "ludus.workers.server",
+    "evaluate": "ludus.remote.training",
     "register": "ludus.workers.register",
+    "resume": "ludus.remote.training",
+    "train": "ludus.remote.training",
 }
 _MODULES = {"launch": "ludus.launch", "name_resolve": "ludus.discovery.name_resolve"}
 

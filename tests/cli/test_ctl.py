@@ -112,7 +112,7 @@ def test_only_reconfigure_takes_settings_and_it_needs_them(ctl: Any) -> None:
 
 def test_a_misspelt_trial_is_answered_with_the_nearest(ctl: Any) -> None:
     code, _, err = ctl("mondey", "list")
-    assert code == 1
+    assert code == 2
     assert "Did you mean 'monday'" in err
 
 
@@ -124,7 +124,7 @@ def test_a_misspelt_command_is_answered_with_the_nearest(ctl: Any) -> None:
 
 def test_a_regex_that_matches_nothing_or_is_none_is_an_error(ctl: Any) -> None:
     code, _, err = ctl("monday", "ping", "--workers", "counter")
-    assert code == 1
+    assert code == 2
     assert "There are: counter/0, counter/1, echo/0" in err
     code, _, err = ctl("monday", "ping", "--workers", "(")
     assert code == 2
@@ -133,7 +133,7 @@ def test_a_regex_that_matches_nothing_or_is_none_is_an_error(ctl: Any) -> None:
 
 def test_a_trial_that_has_ended_says_so(ctl: Any) -> None:
     code, _, err = ctl("sunday", "list")
-    assert code == 1
+    assert code == 2
     assert "'sunday' is not running: stopped" in err
 
 

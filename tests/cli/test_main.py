@@ -36,7 +36,7 @@ def test_an_unknown_option_is_an_error(capsys: pytest.CaptureFixture[str]) -> No
     assert "--secnods" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["ctl", "demo"])
+@pytest.mark.parametrize("command", ["ctl", "demo", "train", "resume", "evaluate", "list", "plot"])
 def test_starting_a_command_imports_neither_torch_nor_ray(command: str) -> None:
     code = f"""
 import sys

@@ -6,52 +6,91 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import ludus
 from ludus import errors
-from ludus.discovery import names as naming
+from ludus.cli import options
 
 __all__ = ["main"]
 
-_COMMANDS = {  # name → what it does; ludus.cli.NAME has add_arguments(parser) and run(args) → exit code
-    "ctl": "look at and command the workers of a running trial",
-    "demo": "ten seconds of workers calling each other, with one killed on purpose and coming back",
+
+class _Command(NamedTuple):
+    """`module` has add_arguments(parser) and run(args) → exit code."""
+
+    module: str
+    summary: str
+    reads_words: bool = False  # add_arguments(parser, words): what options there are depends on what is asked for
+
+
+_COMMANDS = {
+    "train": _Command("train", "train a policy: ludus train ppo CartPole-v1", reads_words=True),
+    "resume": _Command("resume", "go on with a trial after a stop, a kill or a reboot"),
+    "evaluate": _Command("evaluate", "play episodes with a trial's policy and tell its return"),
+    "list": _Command("listing", "the trials of a project: how far they are, what they reached"),
+    "plot": _Command("plotting", "the learning curve of one or several trials, as a PNG"),
+    "ctl": _Command("ctl", "look at and command the workers of a running trial"),
+    "demo": _Command("demo", "ten seconds of workers calling each other, with one killed on purpose and coming back"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Returns its exit code: 0 if all went well, 1 if something failed, 2 if it was not understood."""
+    """Run one command.
+
+    Returns its exit code: 0 if all went well, 1 if a part of it failed, 2 if it was not understood or cannot be done,
+    130 if it was interrupted.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in words if not word.startswith("-")), None)
     if command is not None and command not in _COMMANDS:
+        from ludus.discovery import names as naming
+
         print(f"ludus: there is no command {command!r}. {naming.nearest(command, _COMMANDS)}", file=sys.stderr)
         return 2
+    if command is None:
+        return _without_command(words)
+    own_words = words[words.index(command) + 1 :]
     try:
-        args = _parser(command).parse_args(words)
+        module = importlib.import_module(f"ludus.cli.{_COMMANDS[command].module}")
+        parser, own = _parsers(command)
+        if _COMMANDS[command].reads_words:
+            module.add_arguments(own, own_words)
+        else:
+            module.add_arguments(own)
+        if problem := options.unknown_option(own, own_words):
+            print(f"ludus {command}: {problem}", file=sys.stderr)
+            return 2
+        return int(module.run(parser.parse_args(words)))
     except SystemExit as end:  # argparse has said why
         return int(end.code or 0)
-    if command is None:
-        _parser(None).print_help()
-        return 2
-    try:
-        return int(importlib.import_module(f"ludus.cli.{command}").run(args))
     except errors.LudusError as error:
         print(f"ludus {command}: {error}", file=sys.stderr)
-        return 1
+        return 2
     except KeyboardInterrupt:
         print(f"ludus {command}: interrupted", file=sys.stderr)
         return 130
 
 
-def _parser(wanted: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ludus", description="Distributed reinforcement learning.")
+def _without_command(words: Sequence[str]) -> int:
+    parser, _ = _parsers(None)
+    try:
+        parser.parse_args(words)
+    except SystemExit as end:
+        return int(end.code or 0)
+    parser.print_help()
+    return 2
+
+
+def _parsers(wanted: str | None) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    """The parser of `ludus`, and within it that of the wanted command, which is yet to be given its arguments."""
+    parser = own = argparse.ArgumentParser(prog="ludus", description="Distributed reinforcement learning.")
     parser.add_argument("--version", action="version", version=f"ludus {ludus.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for name, summary in _COMMANDS.items():
-        own = commands.add_parser(name, help=summary, description=summary)
+    for name, command in _COMMANDS.items():
+        each = commands.add_parser(name, help=command.summary, description=command.summary, allow_abbrev=False)
         if name == wanted:
-            importlib.import_module(f"ludus.cli.{name}").add_arguments(own)
-    return parser
+            own = each
+    return parser, own
 
 
 if __name__ == "__main__":

@@ -1,0 +1,43 @@
+"""`ludus evaluate TRIAL`: play episodes with a trial's newest policy and tell its return.
+
+ludus evaluate 20261115-201402 --episodes 100 --seed 7
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+
+from ludus.cli import options
+from ludus.experiment import results
+from ludus.options import option
+
+__all__ = ["add_arguments", "run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Episodes:
+    episodes: int = option(100, help="how many are played", minimum=1)
+    seed: int = option(0, help="of the environments", minimum=0)
+    greedy: bool = option(True, help="take the likeliest action instead of a sample")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trial", metavar="TRIAL", help="its name in the project folder, or the path of its folder")
+    options.add_options(parser, _Episodes())
+    options.add_project(parser)
+    parser.add_argument("--json", action="store_true", help="print one line of JSON instead of a sentence")
+
+
+def run(args: argparse.Namespace) -> int:
+    folder = results.find_trained(args.trial, project=args.project)
+    from ludus.remote import training  # brings torch
+
+    chosen = asdict(_Episodes()) | options.given_options(args, _Episodes())
+    told = training.evaluate(folder, project=args.project, **chosen)
+    if args.json:
+        print(json.dumps(told))
+    else:
+        print(f"return {told['return_mean']:.1f} ± {told['return_std']:.1f} over {told['episodes']} episodes")
+    return 0

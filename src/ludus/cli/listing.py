@@ -1,0 +1,67 @@
+"""`ludus list`: the trials of a project: how far they are, what they reached."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich import box, text
+from rich.console import Console
+from rich.table import Table
+
+from ludus.cli import options
+from ludus.experiment import results
+
+__all__ = ["add_arguments", "run"]
+
+_STATUS = {  # → what is shown, and its colour
+    "running": ("running", "cyan"),
+    "ended": ("ended", "green"),
+    "stopped": ("stopped: resumable", "yellow"),
+    "lost": ("stopped: no checkpoint", "red"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    options.add_project(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    folders = results.trained_trials(args.project)
+    if not folders:
+        print(f"There are no trials in {Path(args.project).absolute()}. Begin one with: ludus train ppo CartPole-v1")
+        return 0
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("trial", "algorithm", "environment"):
+        table.add_column(column)
+    for column in ("seed", "steps", "return"):
+        table.add_column(column, justify="right")
+    table.add_column("status")
+    table.add_column("age", justify="right")
+    for folder in folders:
+        table.add_row(*_row(results.summarise(folder)))
+    Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(table)
+    return 0
+
+
+def _row(trial: results.TrialSummary) -> list[text.Text]:
+    status, colour = _STATUS[trial.status]
+    total = "" if trial.total_steps is None else f" / {trial.total_steps:,}"
+    return [
+        text.Text(trial.name),
+        text.Text(trial.algorithm),
+        text.Text(trial.env),
+        text.Text("" if trial.seed is None else str(trial.seed)),
+        text.Text(f"{trial.steps:,}{total}"),
+        text.Text("" if trial.last_return is None else f"{trial.last_return:.1f}"),
+        text.Text(status, style=colour),
+        text.Text(_age(trial.age_s)),
+    ]
+
+
+def _age(seconds: float) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,111 @@
+"""Options of a command from the fields of a configuration: `--kebab-case`, typed, with help and default.
+
+add_options(parser.add_argument_group("ppo"), PPOConfig())
+given_options(parser.parse_args(["--clip", "0.1"]), PPOConfig())        # {"clip": 0.1}: what was given, no more
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+from ludus import errors, options
+
+__all__ = ["add_options", "add_project", "given_options", "unknown_option"]
+
+_WORDS = {bool: "BOOL", int: "N", float: "X", str: "TEXT"}
+
+
+class _Group(Protocol):
+    def add_argument(self, *names: str, **kwargs: Any) -> argparse.Action: ...
+
+
+def add_options(group: _Group, config: Any, *, without: Collection[str] = ()) -> list[str]:
+    """Add each field of `config`, a dataclass object, but those named in `without`. Returns the fields' names.
+
+    An option that is not given leaves no trace in what is parsed, so that one can tell it from one that is.
+    """
+    added = []
+    for option in options.describe(config):
+        if option.name in without:
+            continue
+        flag = f"--{option.name.replace('_', '-')}"
+        help = f"{option.help} (default: {_spell(option.default)})".replace("%", "%%").strip()
+        common: dict[str, Any] = {"dest": option.name, "default": argparse.SUPPRESS, "help": help}
+        if option.type in (bool, bool | None):
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
+        else:
+            metavar = "{" + ",".join(option.choices) + "}" if option.choices else _word(option.type)
+            group.add_argument(flag, type=_parser(config, option.name), metavar=metavar, **common)
+        added.append(option.name)
+    return added
+
+
+def given_options(args: argparse.Namespace, config: Any) -> dict[str, Any]:
+    """Those of `config`'s fields that were given."""
+    given = vars(args)
+    return {field.name: given[field.name] for field in dataclasses.fields(config) if field.name in given}
+
+
+def add_project(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--project", metavar="DIR", default="trials", help="where trials are (default: trials)")
+
+
+def unknown_option(parser: argparse.ArgumentParser, words: Collection[str]) -> str | None:
+    """What to say of the first option the parser does not know, with the nearest it does; None if it knows them all."""
+    known = list(parser._option_string_actions)
+    for word in words:
+        if word == "--":
+            return None
+        name = word.split("=", 1)[0]
+        if word.startswith("--") and name not in known:
+            from ludus.discovery import names as naming
+
+            hint = naming.nearest(name, known) if _has_near(name, known) else "See --help for those there are."
+            return f"there is no option {name}. {hint}"
+    return None
+
+
+def _has_near(name: str, known: Collection[str]) -> bool:
+    import difflib
+
+    return bool(difflib.get_close_matches(name, known, n=1))
+
+
+def _parser(config: Any, name: str) -> Callable[[str], Any]:
+    """Parse and check one field's text as the configuration itself would."""
+
+    def parse(text: str) -> Any:
+        try:
+            return getattr(options.replace(config, {name: text}), name)
+        except errors.ConfigError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse
+
+
+def _word(kind: Any) -> str:
+    origin = typing.get_origin(kind)
+    if origin in (types.UnionType, typing.Union):
+        return _word(next(part for part in typing.get_args(kind) if part is not type(None)))
+    if origin is tuple:
+        word = _word(typing.get_args(kind)[0])
+        return f"{word},{word},…"
+    return _WORDS.get(kind, "TEXT")
+
+
+def _spell(value: Any) -> str:
+    match value:
+        case True | False:
+            return "yes" if value else "no"
+        case None:
+            return "none"
+        case int():
+            return f"{value:_}" if abs(value) >= 10_000 else str(value)
+        case tuple():
+            return ",".join(map(_spell, value)) or "none"
+    return str(value)

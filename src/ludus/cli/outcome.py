@@ -1,0 +1,98 @@
+"""What `train` and `resume` show: progress on standard error, the outcome on standard output, how to go on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from ludus.experiment import progress, results
+
+__all__ = ["OnProgress", "Run", "add_arguments", "follow", "process_began"]
+
+OnProgress = Callable[[int, Mapping[str, float]], None]
+
+
+class Run(Protocol):
+    """A training run that has ended."""
+
+    @property
+    def result(self) -> Mapping[str, Any]: ...
+
+
+def add_arguments(parser: Any) -> None:
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON on standard output")
+
+
+def follow(
+    start: Callable[[OnProgress], Run], args: argparse.Namespace, *, total_steps: int, project: str, trial: str | None
+) -> int:
+    """Run `start` with progress shown, then print how it ended. Returns the exit code: 130 if it was stopped."""
+    began = time.time()
+    try:
+        with progress.Progress(total_steps) as shown:
+            result = start(shown.update).result
+    except KeyboardInterrupt:
+        print(_stopped(_find(project, trial, began=began), project), file=sys.stderr)
+        return 130
+    print(json.dumps(_finite(result)) if args.json else _sentences(result), flush=True)
+    return 0
+
+
+def process_began() -> float:
+    """When this process was started, in seconds since 1970: when somebody pressed enter."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, AttributeError):  # not Linux
+        return time.time()
+
+
+def _finite(result: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in result.items()
+    }
+
+
+def _sentences(result: Mapping[str, Any]) -> str:
+    lines = [
+        f"{result['algorithm']} on {result['env']}, seed {result['seed']}: {result['steps']:,} steps in "
+        f"{result['seconds']:.1f} s ({result['steps_per_second']:,.0f} steps/s)"
+    ]
+    if result.get("eval_episodes"):
+        lines.append(
+            f"return {result['eval_return_mean']:.1f} ± {result['eval_return_std']:.1f} over {result['eval_episodes']} "
+            "episodes, played greedily"
+        )
+    lines.append(f"trial {result['trial']}, weights {str(result['weights_hash'])[:12]}")
+    return "\n".join(lines)
+
+
+# --- a run that was stopped
+
+
+def _find(project: str, trial: str | None, *, began: float) -> Path | None:
+    """The folder of the trial that was just stopped: the one that was named, or the newest begun since."""
+    if trial is not None:
+        return next((path for path in (Path(project) / trial, Path(trial)) if path.is_dir()), None)
+    recent = [path for path in results.trained_trials(project) if path.stat().st_mtime >= began - 1.0]
+    return recent[-1] if recent else None
+
+
+def _stopped(folder: Path | None, project: str) -> str:
+    if folder is None or (summary := results.summarise(folder)).saved_step is None:
+        return "\nstopped before the first checkpoint; there is nothing to go on with."
+    words = ["ludus", "resume", summary.name]
+    if folder.absolute().parent != Path(project).absolute():
+        words[-1] = os.path.relpath(folder)
+    elif project != "trials":
+        words += ["--project", project]
+    return f"\nstopped at step {summary.saved_step:,}; go on with: {shlex.join(words)}"

@@ -1,0 +1,34 @@
+"""`ludus plot TRIAL…`: the learning curve of one or several trials, as a PNG.
+
+ludus plot 20261115-201402                              # trials/20261115-201402/learning_curve.png
+ludus plot monday tuesday --out both.png
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ludus import errors
+from ludus.cli import options
+from ludus.experiment import results
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trials", metavar="TRIAL", nargs="+", help="names in the project folder, or paths of folders")
+    parser.add_argument(
+        "--out", metavar="FILE.png", type=Path, help="where it is drawn (default: TRIAL/learning_curve.png)"
+    )
+    options.add_project(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    folders = [results.find_trained(name, project=args.project) for name in args.trials]
+    if args.out is None and len(folders) > 1:
+        raise errors.ConfigError("several trials are drawn into one file: say which with --out FILE.png.")
+    from ludus.experiment import plot
+
+    print(plot.plot(folders, args.out or folders[0] / "learning_curve.png"))
+    return 0

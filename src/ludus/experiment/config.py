@@ -1,0 +1,150 @@
+"""The configuration of a training run: what to train, where, how spread; with an algorithm's and a network's settings.
+
+    config = resolve("ppo", "CartPole-v1", {"steps": 100_000, "learning_rate": 1e-3})
+    config.train.steps, config.algorithm.learning_rate, config.network.hidden
+
+Settings come, the later over the earlier, from the classes' defaults, from the preset of the environment's family
+(`presets.py`) and from the user. A name belongs to one of the three parts; a typo is answered with the nearest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ludus import options
+from ludus.errors import ConfigError
+from ludus.experiment import presets
+from ludus.learn.algorithms import registry
+from ludus.learn.algorithms.algorithm import AlgorithmConfig
+from ludus.learn.networks.config import NetworkConfig
+from ludus.options import option
+
+__all__ = ["Config", "TrainConfig", "resolve"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """What to train, for how long, and how spread."""
+
+    algorithm: str = option("ppo", help="ppo, a2c, impala, appo, or module:Class of your own")
+    env: str = option("CartPole-v1", help="the environment's name; see docs/environments.md")
+    env_args: str = option("{}", help="further arguments of the environment, as a JSON object")
+    steps: int = option(100_000, help="environment steps to train for", minimum=1)
+    seed: int = option(0, help="decides everything random", minimum=0)
+    project: str = option("trials", help="folder of all trials")
+    trial: str | None = option(None, help="name of this trial; none: made from the time")
+    checkpoint_seconds: float = option(30.0, help="seconds between checkpoints", minimum=0.0)
+    keep_checkpoints: int = option(3, help="how many of the last checkpoints to keep", minimum=1)
+    flow: str = option("auto", help="sync: collect, train, in turns; async: at once", choices=("auto", "sync", "async"))
+    simulators: int | None = option(None, help="processes that run environments; 0: all in one process", minimum=0)
+    groups: int | None = option(None, help="groups of environments in a simulator; none: as fits", minimum=1)
+    env_threads: int = option(1, help="threads of environments that have their own (ALE, EnvPool)", minimum=1)
+    inference: int = option(0, help="inference workers; 0: each simulator runs the policy itself", minimum=0)
+    trainers: int = option(1, help="ranks that train together, each on its share of the simulators", minimum=1)
+    threads: int | None = option(None, help="threads of a trainer; none: as fits", minimum=1)
+    device: str = option("cpu", help="where the trainer computes: cpu, cuda, cuda:1")
+    engine: str = option("local", help="where workers run", choices=("local", "ray"))
+    max_lag: int = option(16, help="async: samples of versions older than this are dropped, and counted", minimum=0)
+    queue: int = option(4, help="async: segments that wait for the trainer at most", minimum=1)
+    eval_episodes: int = option(100, help="episodes of the evaluation at the end; 0: none", minimum=0)
+    stop_at_return: float | None = option(None, help="end as soon as a greedy evaluation reaches this")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All settings of a run."""
+
+    train: TrainConfig
+    algorithm: AlgorithmConfig
+    network: NetworkConfig
+
+    @property
+    def env_args(self) -> dict[str, Any]:
+        try:
+            arguments = json.loads(self.train.env_args)
+        except ValueError as error:
+            raise ConfigError(f"env_args is not JSON: {error}.") from None
+        if not isinstance(arguments, dict):
+            raise ConfigError(f'env_args is {self.train.env_args}: a JSON object such as {{"size": 8}} is due.')
+        return arguments
+
+    @property
+    def flow(self) -> str:
+        if self.train.flow != "auto":
+            return self.train.flow
+        return registry.algorithm_class(self.train.algorithm).default_flow
+
+    @property
+    def num_simulators(self) -> int:
+        """0: the simulator is embedded in the trainer."""
+        if self.train.simulators is not None:
+            return self.train.simulators
+        return max(1, self.train.trainers) if self.flow == "async" or self.train.inference else 0
+
+    @property
+    def is_embedded(self) -> bool:
+        """One process, no calls: simulator and trainer in the one that runs `train`."""
+        train = self.train
+        return self.num_simulators == 0 and train.trainers == 1 and train.engine == "local"
+
+    def check(self) -> None:
+        """Raise `ConfigError` for settings that do not go together."""
+        train = self.train
+        self.env_args  # noqa: B018 - raises
+        if self.flow == "async" and self.num_simulators == 0:
+            raise ConfigError(
+                "simulators=0 puts all into one process, which takes turns: use flow=sync, or simulators=1."
+            )
+        if train.inference and self.num_simulators == 0:
+            raise ConfigError(
+                "inference workers are for simulators in processes of their own: give simulators=1 or more."
+            )
+        if self.num_simulators and self.num_simulators % train.trainers:
+            raise ConfigError(
+                f"{self.num_simulators} simulators cannot be shared equally by {train.trainers} trainers; "
+                f"use a multiple of {train.trainers}."
+            )
+        if self.algorithm.num_envs < (train.groups or 1):
+            raise ConfigError(
+                f"{train.groups} groups need as many environments; num_envs is {self.algorithm.num_envs}."
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Config:
+        name = saved["train"]["algorithm"]
+        return cls(
+            train=options.replace(TrainConfig(), saved["train"]),
+            algorithm=options.replace(registry.config_class(name)(), saved["algorithm"]),
+            network=options.replace(NetworkConfig(), saved["network"]),
+        )
+
+
+def resolve(algorithm: str, env: str, settings: Mapping[str, Any] | None = None) -> Config:
+    """All settings of a run, from what its user gave. Raises `ConfigError`."""
+    given = dict(settings or {})
+    parts: dict[str, Any] = {
+        "train": TrainConfig(algorithm=algorithm, env=env),
+        "algorithm": registry.config_class(algorithm)(),
+        "network": NetworkConfig(),
+    }
+    homes = {field.name: part for part, config in parts.items() for field in dataclasses.fields(config)}
+    for layer in (presets.find(algorithm, env, recurrent=given.get("recurrent", "none") != "none"), given):
+        shares: dict[str, dict[str, Any]] = {part: {} for part in parts}
+        for name, value in layer.items():
+            if name not in homes:
+                near = difflib.get_close_matches(name, homes, n=2)
+                hint = f"Did you mean {' or '.join(near)}?" if near else "`ludus train --help` lists all."
+                raise ConfigError(f"there is no setting {name!r} for {algorithm} on {env}. {hint}")
+            shares[homes[name]][name] = value
+        parts = {part: options.replace(config, shares[part]) for part, config in parts.items()}
+    config = Config(**parts)
+    config.check()
+    return config

@@ -1,0 +1,1 @@
+"""Flows: who does what when. The same algorithm runs in each."""

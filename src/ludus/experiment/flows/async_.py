@@ -1,0 +1,111 @@
+"""The asynchronous flow: simulators never wait for the trainer, nor it for them, but for a bounded queue between them.
+
+The lag of every sample, in versions, is measured; segments older than `max_lag` are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ludus.data.nest import Nest
+from ludus.data.segment import Segment
+from ludus.experiment.flows.report import Report
+from ludus.learn.algorithms.learner import Learner
+from ludus.services.buffer.fifo import FifoBuffer, Item
+from ludus.services.simulator.episodes import Episode, EpisodeLog
+
+__all__ = ["AsyncFlow"]
+
+
+class AsyncFlow:
+    """`publish` is told each new version. With `ranks`, all of them take their turns together."""
+
+    def __init__(
+        self,
+        buffer: FifoBuffer,
+        learner: Learner,
+        *,
+        publish: Callable[[Learner], None],
+        batch_segments: int,
+        max_lag: int,
+        ranks: Any = None,
+    ) -> None:
+        self._buffer = buffer
+        self._learner = learner
+        self._publish = publish
+        self._batch_segments = batch_segments
+        self._max_lag = max_lag
+        self._ranks = ranks
+        self._ready: list[Item] = []
+        self._logs: dict[str, EpisodeLog] = {}
+        self._num_stale = 0
+        self._num_trained = 0
+        self._ended = time.perf_counter()
+
+    def turn(self, progress: float) -> Report | None:
+        while len(self._ready) < self._batch_segments:
+            taken = self._buffer.take(1)
+            if not taken:
+                return None
+            self._ready.extend(item for item in taken if self._is_fresh(item))
+        began = time.perf_counter()
+        items, self._ready = self._ready, []
+        episodes = [episode for item in items for episode in self._read(item)]
+        segment = Segment.concat([item.segment for item in items])
+        lag = self._learner.version - segment.version
+        num_steps = segment.num_active
+        joined = time.perf_counter()
+        if self._ranks is not None:
+            num_steps = int(self._ranks.sum_numbers([num_steps])[0])
+        figures = self._learner.update(segment, progress=progress)
+        trained = time.perf_counter()
+        self._publish(self._learner)
+        ended = time.perf_counter()
+        self._num_trained += len(items)
+        idle, self._ended = began - self._ended, ended
+        return Report(
+            num_steps=num_steps,
+            episodes=episodes,
+            figures=figures,
+            seconds={"idle": idle, "take": joined - began, "train": trained - joined, "publish": ended - trained},
+            lag=float(lag.mean()),
+            max_lag=int(lag.max()),
+            counts=self._counts(),
+        )
+
+    def _is_fresh(self, item: Item) -> bool:
+        if self._learner.version - int(item.segment.version.min()) <= self._max_lag:
+            return True
+        self._read(item)  # its episodes are part of what follows
+        self._num_stale += 1
+        return False
+
+    def _read(self, item: Item) -> list[Episode]:
+        """The episodes that end in a segment; its simulator's earlier segments were read before it."""
+        producer = item.segment_id.rpartition("/")[0]
+        log = self._logs.get(producer)
+        if log is None:
+            log = self._logs[producer] = EpisodeLog(item.segment.num_rows)
+        return log.read(item.segment)
+
+    def _counts(self) -> dict[str, float]:
+        told = self._buffer.statistics()
+        return {
+            "segments_pushed": told.num_pushed,
+            "segments_trained": self._num_trained,
+            "segments_stale": self._num_stale,
+            "segments_duplicate": told.num_duplicates,
+            "segments_queued": told.size,
+        }
+
+    def save(self) -> Nest:
+        """The worlds go on without the trainer, so there is nothing to keep of them."""
+        return None
+
+    def restore(self, saved: Nest) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._buffer.close()

@@ -1,0 +1,101 @@
+"""Segments from simulators in other processes, for the synchronous flow: asked for at once, joined in their order."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from ludus import errors
+from ludus.data.nest import Nest
+from ludus.data.segment import Segment
+from ludus.learn.algorithms.learner import Learner
+from ludus.services.simulator.episodes import Episode, EpisodeLog
+from ludus.workers.remote import Remote
+
+__all__ = ["RemoteSource"]
+
+_LOG = logging.getLogger(__name__)
+_LOST = (errors.Unreachable, errors.OutcomeUnknown)
+_PATIENCE_S = 120.0
+
+
+class RemoteSource:
+    """`indices` are the replicas of the simulator that this trainer has to itself.
+
+    A simulator that dies is started anew by its engine, with new episodes, and asked again: the round waits for it.
+    """
+
+    def __init__(self, simulator: Remote, indices: list[int]) -> None:
+        self._simulators = [simulator.replica(index) for index in indices]
+        self._logs: list[EpisodeLog | None] = [None] * len(indices)
+        self._seconds = {"step_envs": 0.0, "act": 0.0, "wait": 0.0}
+        self._told = [(0.0, 0.0)] * len(indices)
+        self._num_lost = 0
+
+    def collect(self, learner: Learner) -> tuple[Segment, list[Episode]]:
+        began = time.perf_counter()
+        pending = [one.submit("collect", learner.version) for one in self._simulators]
+        answers = [self._answer(index, call, learner.version) for index, call in enumerate(pending)]
+        elapsed = time.perf_counter() - began
+        segments, episodes = [], []
+        busiest = (0.0, 0.0)
+        for index, answer in enumerate(answers):
+            segment = Segment.from_nest(answer["segment"])
+            log = self._logs[index] or EpisodeLog(segment.num_rows)
+            self._logs[index] = log
+            episodes += log.read(segment)
+            segments.append(segment)
+            now = (answer["step_s"], answer["act_s"])
+            before, self._told[index] = self._told[index], now
+            spent = (max(0.0, now[0] - before[0]), max(0.0, now[1] - before[1]))
+            busiest = max(busiest, spent, key=sum)
+        self._seconds["step_envs"] += busiest[0]
+        self._seconds["act"] += busiest[1]
+        self._seconds["wait"] += max(0.0, elapsed - sum(busiest))
+        return Segment.concat(segments), episodes
+
+    def _answer(self, index: int, call: Any, version: int) -> Nest:
+        until = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return call.result()
+            except _LOST as error:
+                if time.monotonic() > until:
+                    raise errors.TrainingError(f"simulator {index} did not come back in {_PATIENCE_S:.0f} s") from error
+                _LOG.warning("simulator %d was lost (%s); it is asked again", index, error)
+                self._num_lost += 1
+                self._logs[index] = None
+                self._told[index] = (0.0, 0.0)
+                time.sleep(0.1)
+                call = self._simulators[index].submit("collect", version)
+
+    def seconds(self) -> dict[str, float]:
+        return dict(self._seconds)
+
+    def counts(self) -> dict[str, float]:
+        return {"segments_lost": self._num_lost}
+
+    def save(self) -> Nest:
+        saved = [one.submit("save_worlds") for one in self._simulators]
+        states = [call.result() for call in saved]
+        if any(state is None for state in states):
+            return None
+        return {"worlds": states, "logs": [None if log is None else log.save() for log in self._logs]}
+
+    def restore(self, saved: Nest) -> None:
+        if len(saved["worlds"]) != len(self._simulators):
+            raise errors.CheckpointError(
+                f"the checkpoint is of {len(saved['worlds'])} simulators, this run has {len(self._simulators)}."
+            )
+        pairs = zip(self._simulators, saved["worlds"], strict=True)
+        calls = [one.submit("restore_worlds", state) for one, state in pairs]
+        for call in calls:
+            call.result()
+        for index, log in enumerate(saved["logs"]):
+            if log is not None:
+                self._logs[index] = EpisodeLog(len(log["total"]))
+                self._logs[index].restore(log)  # type: ignore[union-attr]
+
+    def close(self) -> None:
+        self._simulators[0].close()

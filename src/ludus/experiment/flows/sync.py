@@ -1,0 +1,105 @@
+"""The synchronous flow: collect, train, publish, in turns. Deterministic: one seed, one result."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+from ludus.data.nest import Nest
+from ludus.data.segment import Segment
+from ludus.experiment.flows.report import Report
+from ludus.learn.algorithms.learner import Learner
+from ludus.services.simulator.episodes import Episode
+from ludus.services.simulator.simulator import Simulator
+
+__all__ = ["EmbeddedSource", "Source", "SyncFlow"]
+
+
+class Source(Protocol):
+    """Where segments come from, by the learner's present weights."""
+
+    def collect(self, learner: Learner) -> tuple[Segment, list[Episode]]: ...
+
+    def seconds(self) -> dict[str, float]:
+        """Where time went since it began, by part."""
+        ...
+
+    def counts(self) -> dict[str, float]: ...
+
+    def save(self) -> Nest: ...
+
+    def restore(self, saved: Nest) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class EmbeddedSource:
+    """A simulator in this very process, whose runner reads the learner's own weights."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+
+    def collect(self, learner: Learner) -> tuple[Segment, list[Episode]]:
+        rollout = self._simulator.collect(learner.version)
+        return rollout.segment, rollout.episodes
+
+    def seconds(self) -> dict[str, float]:
+        told = self._simulator.statistics()
+        return {"step_envs": told.step_s, "act": told.act_s}
+
+    def counts(self) -> dict[str, float]:
+        return {"dropped_rows": self._simulator.statistics().num_dropped_rows}
+
+    def save(self) -> Nest:
+        return self._simulator.save()
+
+    def restore(self, saved: Nest) -> None:
+        self._simulator.restore(saved)
+
+    def close(self) -> None:
+        self._simulator.close()
+
+
+class SyncFlow:
+    """`turn` is one round. `publish` is told each new version, where others wait for it."""
+
+    def __init__(self, source: Source, learner: Learner, *, publish: Any = None, ranks: Any = None) -> None:
+        self._source = source
+        self._learner = learner
+        self._publish = publish
+        self._ranks = ranks
+        self._before: dict[str, float] = source.seconds()
+
+    def turn(self, progress: float) -> Report:
+        began = time.perf_counter()
+        segment, episodes = self._source.collect(self._learner)
+        collected = time.perf_counter()
+        num_steps = segment.num_active
+        if self._ranks is not None:
+            num_steps = self._ranks.sum_numbers([num_steps])[0]
+        figures = self._learner.update(segment, progress=progress)
+        trained = time.perf_counter()
+        if self._publish is not None:
+            self._publish(self._learner)
+        ended = time.perf_counter()
+        now = self._source.seconds()
+        seconds = {name: total - self._before[name] for name, total in now.items()}
+        self._before = now
+        parts = {**seconds, "train": trained - collected, "publish": ended - trained}
+        parts["other"] = max(0.0, ended - began - sum(parts.values()))
+        return Report(
+            num_steps=int(num_steps), episodes=episodes, figures=figures, seconds=parts, counts=self._source.counts()
+        )
+
+    def save(self) -> Nest:
+        return {"source": self._source.save()}
+
+    def restore(self, saved: Nest) -> bool:
+        """Whether the worlds go on exactly where they were."""
+        if saved is None or saved["source"] is None:
+            return False
+        self._source.restore(saved["source"])
+        return True
+
+    def close(self) -> None:
+        self._source.close()

@@ -1,0 +1,57 @@
+"""A trained policy that plays: observations in, actions out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus import envs
+from ludus.data import nest as nests
+from ludus.data.nest import Nest
+from ludus.experiment.checkpoints import CheckpointStore
+from ludus.experiment.training import load_config
+from ludus.learn.policies.policy import Policy
+
+__all__ = ["Player", "load_player"]
+
+
+class Player:
+    """Plays one episode at a time: `act` for each observation, `reset` between episodes."""
+
+    def __init__(self, policy: Policy, *, num_steps: int = 0, seed: int = 0) -> None:
+        self.policy = policy
+        self.num_steps = num_steps  # it was trained for
+        self._runner = policy.runner()
+        self._rng = np.random.default_rng(seed)
+        self.reset()
+
+    def reset(self) -> None:
+        """The next observation begins an episode: recurrent memory is cleared."""
+        self._memory = self.policy.initial_memory(1)
+        self._is_first = True
+
+    def act(self, obs: Nest, *, mask: NDArray[np.bool_] | None = None, greedy: bool = True) -> Any:
+        """The action for one observation, as the environment takes it."""
+        row = nests.map(
+            lambda leaf, spec: np.asarray(leaf, spec.dtype).reshape(1, *spec.shape), obs, self.policy.spec.obs
+        )
+        params, self._memory = self._runner(row, self._memory, np.array([self._is_first]))
+        self._is_first = False
+        masks = None if mask is None else np.asarray(mask, np.bool_).reshape(1, -1)
+        head = self.policy.head
+        action = head.mode(params, masks) if greedy else head.sample(params, self._rng, masks)[0]
+        return action[0]
+
+
+def load_player(folder: Path) -> Player:
+    """The newest weights of a trial. Raises `CheckpointError` if there is no sound checkpoint."""
+    from ludus.experiment.wiring import make_policy_spec
+
+    config = load_config(folder)
+    step, content = CheckpointStore(folder / "checkpoints").load()
+    policy = Policy(make_policy_spec(config, envs.spec(config.train.env, **config.env_args)))
+    policy.load_weights(content["weights"])
+    return Player(policy, num_steps=step)

@@ -1,0 +1,157 @@
+"""Progress of a run on standard error: a live view in a terminal, now and then a line elsewhere.
+
+    with Progress(100_000) as progress:
+        progress.update(2048, {"episode/return": 22.0, "time/steps_per_second": 9000.0, "time/act": 0.3})
+
+`rich` is imported when something is first drawn, so that the first gradient step does not wait for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TextIO
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+__all__ = ["Progress"]
+
+_REDRAW_S = 0.2
+_LINE_S = 10.0
+_QUIET_S = 2.0  # nobody waits for a run that is over by then
+_RATE = "time/steps_per_second"
+_NUM_PARTS = 6
+_BAR_WIDTH = 24
+
+
+class Progress:
+    """How far a run is. `is_live`: draw in place; by default, if standard error is a terminal.
+
+    Nothing is drawn between updates, and no thread is started: a run costs what it is told.
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        is_live: bool | None = None,
+        *,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._total = max(1, total_steps)
+        self._stream = sys.stderr if stream is None else stream
+        self._is_live = self._stream.isatty() if is_live is None else is_live
+        self._clock = clock
+        self._began = self._next = 0.0
+        self._first: tuple[int, float] | None = None  # the step and time of the first update: not 0 after a resume
+        self._step = 0
+        self._shown_step: int | None = None
+        self._values: dict[str, float] = {}
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        self._began = self._clock()
+        self._next = self._began + (_REDRAW_S if self._is_live else _QUIET_S)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Show how far it came, unless it was over at once."""
+        is_long = self._live is not None or self._clock() - self._began >= _QUIET_S
+        if is_long and self._first is not None and self._shown_step != self._step:
+            self._show()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def update(self, step: int, values: Mapping[str, float | None] | None = None) -> None:
+        """`step` steps are done; of each name in `values` the last number is shown."""
+        now = self._clock()
+        self._step = step
+        if self._first is None:
+            self._first = (step, now)
+        self._values |= {name: value for name, value in (values or {}).items() if value is not None}
+        if now >= self._next:
+            self._next = now + (_REDRAW_S if self._is_live else _LINE_S)
+            self._show()
+
+    def _show(self) -> None:
+        self._shown_step = self._step
+        if self._is_live:
+            self._draw()
+        else:
+            self._stream.write("   ".join([self._position(), *self._figures(), *self._parts(), *self._left()]) + "\n")
+            self._stream.flush()
+
+    # --- what is told
+
+    def _position(self) -> str:
+        return f"{self._step:,} of {self._total:,} steps ({min(1.0, self._step / self._total):.0%})"
+
+    def _figures(self) -> list[str]:
+        shown = [f"{rate:,.0f} steps/s"] if (rate := self._rate()) else []
+        for name, label in (("episode/return", "return"), ("eval/return", "evaluated"), ("lag/mean", "lag")):
+            if name in self._values:
+                shown.append(f"{label} {self._values[name]:.1f}")
+        return shown
+
+    def _parts(self) -> list[str]:
+        """Where time goes: the largest fractions first."""
+        fractions = {name: value for name, value in self._values.items() if name.startswith("time/") and name != _RATE}
+        largest = sorted(fractions.items(), key=lambda item: -item[1])[:_NUM_PARTS]
+        shown = [
+            f"{name.removeprefix('time/').replace('_', ' ')} {value:.0%}" for name, value in largest if value >= 0.005
+        ]
+        return [f"time: {', '.join(shown)}"] if shown else []
+
+    def _left(self) -> list[str]:
+        rate = self._average() or self._rate()
+        if self._step >= self._total:
+            return [f"{_spell(self._clock() - self._began)} in all"]
+        return [f"{_spell((self._total - self._step) / rate)} left"] if rate else []
+
+    def _rate(self) -> float:
+        return self._values.get(_RATE) or self._average()
+
+    def _average(self) -> float:
+        if self._first is None or self._clock() <= self._first[1]:
+            return 0.0
+        return (self._step - self._first[0]) / (self._clock() - self._first[1])
+
+    # --- how it is drawn
+
+    def _draw(self) -> None:
+        view = self._view()
+        if self._live is None:
+            from rich import console, live
+
+            screen = console.Console(file=self._stream, force_terminal=True, highlight=False)
+            self._live = live.Live(console=screen, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+            self._live.start()
+        self._live.update(view, refresh=True)
+
+    def _view(self) -> Any:
+        from rich import text
+
+        done = min(1.0, self._step / self._total)
+        filled = round(done * _BAR_WIDTH)
+        bar = text.Text("━" * filled, style="green" if done >= 1.0 else "cyan", no_wrap=True, overflow="ellipsis")
+        bar.append("━" * (_BAR_WIDTH - filled), style="bright_black")
+        bar.append(f"  {self._position()}", style="default")
+        bar.append("".join(f"   {left}" for left in self._left()), style="bright_black")
+        figures = self._figures()
+        if figures:
+            bar.append("\n" + "   ".join(figures), style="bold default")
+        for parts in self._parts():
+            bar.append("\n" + parts, style="bright_black")
+        return bar
+
+
+def _spell(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,147 @@
+"""What a trial's folder tells of it: what it was asked, how far it came, how it ended. Reads files only.
+
+find_trained("monday").name; [summarise(folder).status for folder in trained_trials("trials")]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ludus import errors
+from ludus.experiment.metrics import read_last_metrics
+
+__all__ = ["CONFIG_FILE", "RESULT_FILE", "TrialSummary", "find_trained", "read_config", "summarise", "trained_trials"]
+
+CONFIG_FILE = "config.json"
+RESULT_FILE = "result.json"
+
+Status = Literal["running", "ended", "stopped", "lost"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSummary:
+    """One trial, as a table shows it.
+
+    `status`: running; ended, having done its steps; stopped, and can be resumed; lost, having stopped before its first
+    checkpoint.
+    """
+
+    name: str
+    algorithm: str
+    env: str
+    seed: int | None
+    steps: int
+    total_steps: int | None
+    saved_step: int | None  # of the newest checkpoint
+    last_return: float | None
+    status: Status
+    age_s: float
+
+
+def trained_trials(project: str | Path) -> list[Path]:
+    """The folders of all training trials of a project, oldest first."""
+    configs = sorted(Path(project).glob(f"*/{CONFIG_FILE}"), key=lambda path: (path.stat().st_mtime, path))
+    return [path.parent for path in configs]
+
+
+def find_trained(name: str, *, project: str | Path = "trials") -> Path:
+    """The folder of a training trial, given its name under `project` or its path; a typo is told the nearest name."""
+    for path in (Path(project) / name, Path(name)):
+        if (path / CONFIG_FILE).is_file():
+            return path.absolute()
+    from ludus.discovery import names as naming
+
+    known = [folder.name for folder in trained_trials(project)]
+    raise errors.TrainingError(
+        f"there is no trial {name!r} in {Path(project).absolute()}. {naming.nearest(Path(name).name, known)}"
+    )
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What `config.json` says: its parts `train`, `algorithm`, `network`."""
+    path = folder / CONFIG_FILE
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(config["train"], dict):
+            return dict(config)
+    except FileNotFoundError:
+        raise errors.TrainingError(
+            f"{folder} is not the folder of a training trial: it has no {CONFIG_FILE}."
+        ) from None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise errors.TrainingError(f"{path} cannot be read: {error!r}.") from None
+    raise errors.TrainingError(f"{path} does not say how the trial was trained.")
+
+
+def summarise(folder: Path, *, now: float | None = None) -> TrialSummary:
+    """Look at a trial; what a file does not tell, or a torn file, is left out."""
+    try:
+        train = read_config(folder)["train"]
+    except errors.TrainingError:
+        train = {}
+    result = _read_json(folder / RESULT_FILE)
+    lines = read_last_metrics(folder)
+    saved = [int(record["step"]) for record in _checkpoints(folder)]
+    steps = max([int(result.get("steps") or 0), *saved, *(line["step"] for line in lines[-1:])])
+    began = (folder / CONFIG_FILE).stat().st_mtime
+    return TrialSummary(
+        name=folder.name,
+        algorithm=str(train.get("algorithm", "?")),
+        env=str(train.get("env", "?")),
+        seed=train.get("seed"),
+        steps=steps,
+        total_steps=train.get("steps"),
+        saved_step=max(saved, default=None),
+        last_return=_last_return(result, lines),
+        status=_status(folder, is_ended=bool(result), is_saved=bool(saved)),
+        age_s=max(0.0, (time.time() if now is None else now) - began),
+    )
+
+
+def _last_return(result: dict[str, Any], lines: list[dict[str, Any]]) -> float | None:
+    """The evaluation at its end, or else the last return seen."""
+    seen = [line["episode/return"] for line in lines if line.get("episode/return") is not None]
+    last = result.get("eval_return_mean", seen[-1] if seen else None)
+    return None if last is None else float(last)
+
+
+def _status(folder: Path, *, is_ended: bool, is_saved: bool) -> Status:
+    if _is_driven(folder):
+        return "running"
+    if is_ended:
+        return "ended"
+    return "stopped" if is_saved else "lost"
+
+
+def _is_driven(folder: Path) -> bool:
+    """Whether the process that `trial.json` names still runs, as far as can be told from here."""
+    trial = _read_json(folder / "trial.json")
+    if not trial or trial.get("ended") is not None:
+        return False
+    if trial.get("driver_host") != os.uname().nodename:
+        return True
+    try:
+        os.kill(int(trial["driver_pid"]), 0)
+    except (ProcessLookupError, KeyError, ValueError, TypeError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _checkpoints(folder: Path) -> list[dict[str, Any]]:
+    listed = _read_json(folder / "checkpoints" / "checkpoints.json").get("checkpoints", [])
+    return [record for record in listed if isinstance(record, dict) and "step" in record]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

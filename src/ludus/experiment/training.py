@@ -1,0 +1,313 @@
+"""A training run in one process: turns of a flow, with metrics, checkpoints and an evaluation at the end.
+
+with Training(config, folder, flow, learner) as training:
+    training.restore()                  # the newest sound checkpoint, if there is one
+    while not training.is_done:
+        training.turn()
+    result = training.finish()
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import logging
+import platform
+import time
+import types
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from ludus import errors
+from ludus.data.digest import digest
+from ludus.data.nest import Nest
+from ludus.experiment import durable
+from ludus.experiment.checkpoints import CheckpointStore
+from ludus.experiment.config import Config
+from ludus.experiment.evaluation import evaluate
+from ludus.experiment.flows.report import Report
+from ludus.experiment.metrics import MetricsWriter
+from ludus.learn.algorithms.learner import Learner
+
+__all__ = ["Flow", "Training", "load_config", "write_trial"]
+
+_LOG = logging.getLogger(__name__)
+_METRICS_EVERY_S = 0.5
+_WINDOW = 100  # episodes in the mean that is shown
+
+
+class Flow(Protocol):
+    def turn(self, progress: float) -> Report | None:
+        """One update; `None` if there was nothing to learn from yet."""
+        ...
+
+    def save(self) -> Nest: ...
+
+    def restore(self, saved: Nest) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class Training:
+    """Owns its flow and closes it. `began` is when the run was asked for, by `time.time`.
+
+    With `ranks`, each of them has one; what only time can tell, the first decides for all.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        flow: Flow,
+        learner: Learner,
+        *,
+        began: float | None = None,
+        on_progress: Callable[[int, dict[str, float]], None] | None = None,
+        ranks: Any = None,
+    ) -> None:
+        self.config = config
+        self.folder = folder
+        self.learner = learner
+        self.flow = flow
+        self.num_steps = 0
+        self._on_progress = on_progress
+        self._began = time.time() if began is None else began
+        self._ranks = ranks
+        self._is_first = ranks is None or ranks.rank == 0  # of several ranks, the one that keeps the books
+        name = "checkpoints" if self._is_first else f"checkpoints-{ranks.rank}"
+        self._store = CheckpointStore(folder / name, keep=config.train.keep_checkpoints)
+        self.shown: tuple[int, dict[str, float]] = (0, {})
+        self._metrics: MetricsWriter | None = None
+        self._episodes: collections.deque[tuple[float, int]] = collections.deque(maxlen=_WINDOW)
+        self._num_episodes = 0
+        self._seconds_before = 0.0  # of earlier runs of this trial
+        self._started = time.perf_counter()
+        self._first_update_s: float | None = None
+        self._steady: tuple[float, int] | None = None
+        self._last: tuple[float, int] = (self._started, 0)
+        self._last_checkpoint = self._started
+        self._last_metrics = self._started
+        self._parts: collections.Counter[str] = collections.Counter()
+        self._parts_total: collections.Counter[str] = collections.Counter()
+        self._is_stopped = False
+        self._tried_eval_at = 0
+        self._steps_told = 0
+        self._resumed_at: int | None = None
+
+    # --- the loop
+
+    @property
+    def is_done(self) -> bool:
+        return self._is_stopped or self.num_steps >= self.config.train.steps
+
+    def turn(self) -> bool:
+        """One update, and what is due after it; false if there was nothing to learn from yet."""
+        report = self.flow.turn(self.num_steps / self.config.train.steps)
+        if report is None:
+            return False
+        now = time.perf_counter()
+        if self._first_update_s is None:
+            self._first_update_s = time.time() - self._began
+        elif self._steady is None:
+            self._steady = (now, self.num_steps + report.num_steps)
+        self.num_steps += report.num_steps
+        self._last = (now, self.num_steps)
+        self._episodes.extend((episode.total, episode.length) for episode in report.episodes)
+        self._num_episodes += len(report.episodes)
+        self._parts.update(report.seconds)
+        if now - self._last_metrics >= _METRICS_EVERY_S or self.is_done:
+            self._tell(report, now)
+        is_good = self._is_first and self.config.train.stop_at_return is not None and self._is_good()
+        is_due = self._is_first and now - self._last_checkpoint >= self.config.train.checkpoint_seconds
+        if self._ranks is not None:
+            is_good, is_due = map(bool, self._ranks.sum_numbers([is_good, is_due]))
+        self._is_stopped = self._is_stopped or is_good
+        if is_due and not self.is_done:
+            self.checkpoint()
+        return True
+
+    def _tell(self, report: Report, now: float) -> None:
+        elapsed = max(now - self._last_metrics, 1e-9)
+        values = {f"train/{name}": value for name, value in report.figures.items()}
+        values |= {f"count/{name}": float(value) for name, value in report.counts.items()}
+        total = sum(self._parts.values()) or 1.0
+        values |= {f"time/{name}": seconds / total for name, seconds in self._parts.items()}
+        values["time/steps_per_second"] = (self.num_steps - self._steps_told) / elapsed
+        values["train/version"] = self.learner.version
+        values["lag/mean"] = report.lag
+        values["lag/max"] = report.max_lag
+        if self._episodes:
+            values["episode/return"] = float(np.mean([total for total, _ in self._episodes]))
+            values["episode/length"] = float(np.mean([length for _, length in self._episodes]))
+            values["episode/count"] = self._num_episodes
+        self.shown = (self.num_steps, values)
+        self._write(values)
+        if self._on_progress is not None:
+            self._on_progress(self.num_steps, values)
+        self._parts_total.update(self._parts)
+        self._parts.clear()
+        self._last_metrics = now
+        self._steps_told = self.num_steps
+
+    def _write(self, values: dict[str, float]) -> None:
+        if not self._is_first:
+            return
+        if self._metrics is None:
+            self._metrics = MetricsWriter(
+                self.folder, resume_step=self._resumed_at, age_s=time.perf_counter() - self._started
+            )
+        self._metrics.write(self.num_steps, values)
+
+    def _is_good(self) -> bool:
+        """By a greedy evaluation, when the episodes of training are near enough for one to be worth its time."""
+        wanted = self.config.train.stop_at_return
+        recent = [total for total, _ in list(self._episodes)[-20:]]
+        if wanted is None or len(recent) < 20 or self.learner.version < self._tried_eval_at:
+            return False
+        if np.mean(recent) < wanted - 0.25 * abs(wanted):
+            return False
+        result = evaluate(self.learner.policy, self.config, episodes=20, seed=self.config.train.seed + 7919)
+        self._tried_eval_at = self.learner.version + 2
+        return result.mean >= wanted
+
+    # --- checkpoints
+
+    def checkpoint(self) -> Path:
+        """Write everything that is needed to go on from here."""
+        learner = self.learner.save()
+        content = {
+            "weights": learner.pop("weights"),
+            "learner": learner,
+            "flow": self.flow.save(),
+            "num_steps": self.num_steps,
+            "num_episodes": self._num_episodes,
+            "episodes": [list(episode) for episode in self._episodes],
+            "seconds": self._seconds(),
+        }
+        path = self._store.save(self.num_steps, content)
+        self._last_checkpoint = time.perf_counter()
+        return path
+
+    def restore(self) -> bool:
+        """Go on from the newest sound checkpoint; false if there is none."""
+        if self._ranks is None:
+            if self._store.is_empty:
+                return False
+            step, content = self._store.load()
+        else:
+            newest = int(self._ranks.least(max((record.step for record in self._store.records()), default=-1)))
+            if newest < 0:
+                return False
+            step, content = self._store.load(newest)
+        self.learner.restore({**content["learner"], "weights": content["weights"]})
+        exact = self.flow.restore(content["flow"])
+        self.num_steps = content["num_steps"]
+        self._num_episodes = content["num_episodes"]
+        self._episodes.extend((total, length) for total, length in content["episodes"])
+        self._seconds_before = content["seconds"]
+        self._steps_told = self.num_steps
+        self._resumed_at = step
+        if not exact:
+            _LOG.warning(
+                "%s goes on from step %d with new episodes: its worlds cannot be put back where they were. "
+                "The result will differ from that of a run that was not stopped.",
+                self.folder.name,
+                step,
+            )
+        return True
+
+    def stop(self) -> None:
+        """The run is stopped before its end. One rank alone can write a checkpoint; several have their last one."""
+        if self._ranks is None and self.num_steps > (self._resumed_at or 0):
+            self.checkpoint()
+
+    # --- the end
+
+    def finish(self) -> dict[str, Any]:
+        """The last checkpoint, the evaluation, and what `result.json` says."""
+        self.checkpoint()
+        if not self._is_first:
+            return {}
+        seconds = self._seconds()
+        train = self.config.train
+        result: dict[str, Any] = {
+            "algorithm": train.algorithm,
+            "env": train.env,
+            "seed": train.seed,
+            "steps": self.num_steps,
+            "seconds": seconds,
+            "steps_per_second": self.num_steps / max(seconds, 1e-9),
+            "train_steps_per_second": self._steady_rate(),
+            "seconds_to_first_update": self._first_update_s,
+            "eval_return_mean": None,
+            "eval_return_std": None,
+            "eval_episodes": 0,
+            "weights_hash": digest(self.learner.policy.weights()),
+            "trial": str(self.folder),
+        }
+        if train.eval_episodes:
+            told = evaluate(self.learner.policy, self.config, episodes=train.eval_episodes, seed=train.seed + 104_729)
+            result |= {
+                "eval_return_mean": told.mean,
+                "eval_return_std": told.std,
+                "eval_episodes": told.num_episodes,
+            }
+            self._write({"eval/return": told.mean, "eval/return_std": told.std})
+        total = sum(self._parts_total.values()) or 1.0
+        result["time"] = {name: round(part / total, 4) for name, part in self._parts_total.items()}
+        durable.replace_file(self.folder / "result.json", [_json(result)])
+        return result
+
+    def _seconds(self) -> float:
+        return self._seconds_before + time.perf_counter() - self._started
+
+    def _steady_rate(self) -> float | None:
+        """Steps/s from the end of the second update to the last: without what is paid once."""
+        if self._steady is None or self._last[0] <= self._steady[0]:
+            return None
+        return (self._last[1] - self._steady[1]) / (self._last[0] - self._steady[0])
+
+    def close(self) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
+        self.flow.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def write_trial(folder: Path, config: Config) -> None:
+    """What is known at the start: `config.json` and `versions.json`."""
+    durable.replace_file(folder / "config.json", [_json(config.to_json())])
+    versions = {"python": platform.python_version(), "platform": platform.platform()}
+    for name in ("ludus", "torch", "numpy", "gymnasium", "ale-py", "envpool", "pettingzoo", "mpe2"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    durable.replace_file(folder / "versions.json", [_json(versions)])
+
+
+def load_config(folder: Path) -> Config:
+    """What `config.json` of a trial says. Raises `ConfigError`."""
+    path = folder / "config.json"
+    try:
+        return Config.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise errors.ConfigError(f"{folder} is not the folder of a training run: it has no config.json.") from None
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise errors.ConfigError(f"{path} cannot be read: {error!r}.") from None
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()

@@ -1,0 +1,273 @@
+"""Which parts a run is made of, and how they are joined. The one file that knows all services."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ludus import envs
+from ludus.core import Worlds, WorldSpec
+from ludus.data import nest as nests
+from ludus.discovery import names as naming
+from ludus.envs import registry as worlds_by_name
+from ludus.experiment.config import Config
+from ludus.experiment.flows.async_ import AsyncFlow
+from ludus.experiment.flows.remote_source import RemoteSource
+from ludus.experiment.flows.sync import EmbeddedSource, Source, SyncFlow
+from ludus.experiment.training import Flow, Training
+from ludus.learn.algorithms import registry
+from ludus.learn.algorithms.algorithm import Algorithm
+from ludus.learn.algorithms.learner import Learner, Ranks
+from ludus.learn.policies.policy import Policy, PolicySpec
+from ludus.program.program import Program, Resources, RestartPolicy
+from ludus.services.buffer.service import BufferService
+from ludus.services.inference.service import InferenceService
+from ludus.services.simulator.chooser import Chooser, InlineChooser
+from ludus.services.simulator.service import SimulatorService, SimulatorSettings
+from ludus.services.simulator.simulator import Simulator
+from ludus.services.trainer.ranks import TorchRanks
+from ludus.services.trainer.service import TrainerService
+from ludus.services.weights.service import WeightsService
+from ludus.services.weights.store import VersionStore
+from ludus.workers import context
+from ludus.workers.remote import Remote
+from ludus.workers.server import WorkerServer
+
+__all__ = ["embedded", "make_groups", "make_learner", "make_policy_spec", "make_simulator", "program"]
+
+MODEL = "policy"
+_SIMULATOR_RESTARTS = RestartPolicy(max_restarts=30, backoff_s=0.1, max_backoff_s=2.0)
+
+
+def make_policy_spec(config: Config, world: WorldSpec) -> PolicySpec:
+    return PolicySpec(
+        obs=world.obs,
+        action=world.action,
+        network=config.network,
+        squash=config.algorithm.squash,
+        normalise_obs=config.algorithm.normalise_obs,
+        log_std=config.algorithm.log_std,
+    )
+
+
+def make_groups(config: Config, *, is_remote: bool = False) -> list[Worlds]:
+    """The worlds of one simulator: one group, or two where the one can step while the other is chosen for."""
+    has_threads = worlds_by_name.adapter_of(config.train.env) in ("ale", "envpool")
+    num_envs = config.algorithm.num_envs
+    num_groups = config.train.groups or (2 if (is_remote or has_threads) and num_envs > 1 else 1)
+    sizes = [len(part) for part in np.array_split(np.arange(num_envs), num_groups)]
+    threads = config.train.env_threads
+    return [envs.make(config.train.env, size, num_threads=threads, **config.env_args) for size in sizes]
+
+
+def make_simulator(
+    config: Config, groups: list[Worlds], policy: Policy, chooser: Chooser, *, seed: int, num_slots: int = 1
+) -> Simulator:
+    return Simulator(
+        groups,
+        policy.head,
+        chooser,
+        num_steps=config.algorithm.num_steps,
+        seed=seed,
+        memory_spec=policy.memory_spec,
+        num_slots=num_slots,
+    )
+
+
+def make_learner(config: Config, policy: Policy, *, ranks: Ranks | None = None) -> Learner:
+    algorithm: Algorithm[Any] = registry.algorithm_class(config.train.algorithm)(config.algorithm)
+    return Learner(algorithm, policy, seed=config.train.seed, ranks=ranks, device=config.train.device)
+
+
+def embedded(
+    config: Config,
+    folder: Path,
+    *,
+    began: float | None = None,
+    on_progress: Callable[[int, dict[str, float]], None] | None = None,
+) -> Training:
+    """All in this process: a simulator whose policy is the learner's own. No calls, no copies of weights."""
+    groups = make_groups(config)
+    torch.set_num_threads(config.train.threads or _embedded_threads(groups[0].spec))
+    policy = Policy(make_policy_spec(config, groups[0].spec), seed=config.train.seed)
+    learner = make_learner(config, policy)
+    simulator = make_simulator(config, groups, policy, InlineChooser(policy.runner()), seed=config.train.seed)
+    flow = SyncFlow(EmbeddedSource(simulator), learner)
+    return Training(config, folder, flow, learner, began=began, on_progress=on_progress)
+
+
+def _embedded_threads(world: WorldSpec) -> int:
+    """One for small networks: their work is too short for threads, which wait for each other by spinning; where
+    anything else runs on the machine, that costs dearly. Images are worth all cores."""
+    has_images = any(len(leaf.shape) == 3 for leaf in nests.leaves(world.obs))
+    return min(8, len(os.sched_getaffinity(0))) if has_images else 1
+
+
+# --- spread over processes
+
+
+def program(config: Config, folder: Path, *, began: float) -> Program:
+    """Trainers, simulators and inference workers as nodes. Trainer 0 also has the weights; each has its own buffer."""
+    made = Program("train")
+    train = config.train
+    policy = make_policy_spec(config, envs.spec(train.env, **config.env_args))
+    num_simulators = config.num_simulators
+    trainer = made.handle("trainer")
+    if num_simulators:
+        arguments: dict[str, Any] = {"trainer": trainer}
+        if train.inference:
+            arguments["inference"] = made.add(
+                "inference",
+                InferenceService,
+                policy,
+                trainer,
+                model=MODEL,
+                replicas=train.inference,
+                restarts=_SIMULATOR_RESTARTS,
+            )
+        settings = SimulatorSettings(
+            make_groups=functools.partial(make_groups, config, is_remote=bool(train.inference)),
+            policy=policy,
+            num_steps=config.algorithm.num_steps,
+            seed=train.seed,
+            num_trainers=train.trainers,
+            is_async=config.flow == "async",
+            model=MODEL,
+        )
+        made.add(
+            "simulator",
+            SimulatorService,
+            settings,
+            replicas=num_simulators,
+            resources=Resources(cpus=max(1, train.env_threads)),
+            restarts=_SIMULATOR_RESTARTS,
+            **arguments,
+        )
+    made.add(
+        "trainer",
+        TrainerService,
+        TrainerFactory(config=config, folder=folder, policy=policy, began=began),
+        replicas=train.trainers,
+        resources=Resources(cpus=_trainer_threads(config), gpus=float(train.device.startswith("cuda"))),
+        restarts=RestartPolicy(max_restarts=0),
+    )
+    return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerFactory:
+    """Builds a trainer's job in its own process."""
+
+    config: Config
+    folder: Path
+    policy: PolicySpec
+    began: float
+
+    def __call__(self, server: WorkerServer) -> TrainerJob:
+        config, size = self.config, self.config.train.trainers
+        rank = int(server.worker_name.rpartition("/")[2])
+        torch.set_num_threads(_trainer_threads(config))
+        ranks = _join(rank, size, server, config) if size > 1 else None
+        policy = Policy(self.policy, seed=config.train.seed)
+        learner = make_learner(config, policy, ranks=ranks)
+        weights = WeightsService(self.folder / "versions") if rank == 0 and config.num_simulators else None
+        publish = _publisher(weights) if weights is not None else None
+        flow: Flow
+        if config.flow == "async":
+            buffer = BufferService(max(config.train.queue, config.algorithm.batch_segments))
+            flow = AsyncFlow(
+                buffer.fifo,
+                learner,
+                publish=publish or _publish_nothing,
+                batch_segments=config.algorithm.batch_segments,
+                max_lag=config.train.max_lag,
+                ranks=ranks,
+            )
+            server.register_service(buffer, but=["statistics"])
+        else:
+            flow = SyncFlow(self._source(rank, policy), learner, publish=publish, ranks=ranks)
+        training = Training(config, self.folder, flow, learner, began=self.began, ranks=ranks)
+        training.restore()
+        if weights is not None:
+            _rewind(weights.store, learner.version)
+            weights.publish(MODEL, policy.weights(), number=learner.version)
+            server.register_service(weights, but=["statistics"])
+        return TrainerJob(training, ranks)
+
+    def _source(self, rank: int, policy: Policy) -> Source:
+        config = self.config
+        if config.num_simulators:
+            indices = [index for index in range(config.num_simulators) if index % config.train.trainers == rank]
+            return RemoteSource(Remote("simulator"), indices)
+        groups = make_groups(config)
+        seed = int(np.random.SeedSequence([config.train.seed, rank]).generate_state(1)[0])
+        return EmbeddedSource(make_simulator(config, groups, policy, InlineChooser(policy.runner()), seed=seed))
+
+
+class TrainerJob:
+    """A `Training` as a trainer's job; of several ranks, the first evaluates and keeps the books."""
+
+    def __init__(self, training: Training, ranks: TorchRanks | None) -> None:
+        self._training = training
+        self._ranks = ranks
+        self._result: dict[str, Any] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self._training.is_done
+
+    def turn(self) -> bool:
+        return self._training.turn()
+
+    def finish(self) -> None:
+        self._result = self._training.finish()
+
+    def stop(self) -> None:
+        self._training.stop()
+
+    def progress(self) -> dict[str, Any]:
+        step, values = self._training.shown
+        return {"step": step, "values": values}
+
+    def close(self) -> None:
+        self._training.close()
+        if self._ranks is not None:
+            self._ranks.close()
+
+
+def _join(rank: int, size: int, server: WorkerServer, config: Config) -> TorchRanks:
+    here = context.current()
+    key = naming.key(here.experiment, here.trial, "rendezvous", "trainer")
+    return TorchRanks(rank, size, names=here.names, key=key, device=config.train.device)
+
+
+def _publisher(weights: WeightsService) -> Callable[[Learner], None]:
+    def publish(learner: Learner) -> None:
+        weights.publish(MODEL, learner.policy.weights(), number=learner.version)
+
+    return publish
+
+
+def _rewind(store: VersionStore, number: int) -> None:
+    """Forget what a run that was killed published after its last checkpoint: those numbers get other weights now."""
+    known = [version.number for version in store.versions(MODEL)]
+    store.rewind(MODEL, number if number in known else None)
+
+
+def _publish_nothing(learner: Learner) -> None:
+    """Rank 0 has the same weights, and publishes them."""
+
+
+def _trainer_threads(config: Config) -> int:
+    """The cores that simulators and inference leave, shared by the trainers; at least one each."""
+    if config.train.threads is not None:
+        return config.train.threads
+    cores = len(os.sched_getaffinity(0)) - config.num_simulators - config.train.inference
+    return max(1, min(8, cores // config.train.trainers))

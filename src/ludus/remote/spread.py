@@ -1,0 +1,72 @@
+"""A training run over many processes: its program on an engine, watched until it is over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ludus import errors, launch
+from ludus.experiment import wiring
+from ludus.experiment.config import Config
+from ludus.program import trial as trials
+
+__all__ = ["run"]
+
+_LOG = logging.getLogger(__name__)
+_LOOK_EVERY_S = 0.5
+_PATIENCE_S = 1.0
+_STOP_GRACE_S = 30.0
+
+
+def run(
+    config: Config,
+    folder: trials.TrialFolder,
+    *,
+    began: float,
+    on_progress: Callable[[int, dict[str, float]], None] | None = None,
+) -> dict[str, Any]:
+    """Come back with the result. Interrupted, the trainer writes a checkpoint first."""
+    program = wiring.program(config, folder.path, began=began)
+    engine = launch.ray if config.train.engine == "ray" else launch.local
+    idle: dict[str, float] = {}
+    with engine(program, trial=folder.path.name, project=folder.path.parent) as running:
+        solver, panel = running.remote("trainer").solver, running.panel()
+        try:
+            while not running.wait(_LOOK_EVERY_S):
+                with contextlib.suppress(errors.RpcError):  # it is busy, or just leaving: the next look tells
+                    told = solver.submit("trainer/0", "progress", timeout_s=_PATIENCE_S).result()
+                    if told and told["values"] and on_progress is not None:
+                        on_progress(told["step"], told["values"])
+                idle |= _idle(panel) or idle
+                if (folder.path / "result.json").exists():
+                    break
+        except KeyboardInterrupt:
+            running.stop(grace_s=_STOP_GRACE_S)
+            raise
+        except errors.ProgramError as error:
+            raise errors.TrainingError(
+                f"{error}\nThe run has ended. It goes on from its last checkpoint with: ludus resume {folder.path.name}"
+            ) from error
+    return _result(folder, idle)
+
+
+def _idle(panel: Any) -> dict[str, float]:
+    """The part of its time that each simulator waited, as it tells now."""
+    panel.auto_connect()
+    told = panel.group_request("stats", worker_regex="simulator/.*", timeout=_PATIENCE_S)
+    return {one.worker: one.value["idle"] for one in told if one.ok and "idle" in one.value}
+
+
+def _result(folder: trials.TrialFolder, idle: dict[str, float]) -> dict[str, Any]:
+    path = folder.path / "result.json"
+    if not path.exists():
+        raise errors.TrainingError(
+            f"the run ended without a result; its logs are in {folder.path / 'logs'}. It goes on from its last "
+            f"checkpoint with: ludus resume {folder.path.name}"
+        )
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    result["idle"] = {"trainer": result["time"].get("idle", result["time"].get("wait", 0.0)), **idle}
+    return result

@@ -1,0 +1,171 @@
+"""`ludus.train`: from a name of an algorithm and of an environment to a policy that plays.
+
+run = ludus.train("ppo", "CartPole-v1", steps=100_000, seed=1)
+run.result["eval_return_mean"]
+run.policy.act(obs)
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ludus import errors
+from ludus.experiment import config as configs
+from ludus.program import trial as trials
+
+__all__ = ["TrainingRun", "evaluate", "resume", "train"]
+
+OnProgress = Callable[[int, dict[str, float]], None]
+
+
+class TrainingRun:
+    """A run that has ended: its result, its folder, its policy."""
+
+    def __init__(self, trial_dir: Path, result: Mapping[str, Any]) -> None:
+        self.trial_dir = trial_dir
+        self.result = dict(result)
+        self._player: Any = None
+
+    @property
+    def policy(self) -> Any:
+        """The trained policy, as a `Player`: `action = run.policy.act(obs)`. Loaded when first asked for."""
+        if self._player is None:
+            from ludus.experiment.player import load_player
+
+            self._player = load_player(self.trial_dir)
+        return self._player
+
+
+def train(
+    algorithm: str,
+    env: str,
+    *,
+    on_progress: OnProgress | None = None,
+    began: float | None = None,
+    **settings: Any,
+) -> TrainingRun:
+    """Train and come back when it is over. `settings` are those of `ludus train --help`, with underscores.
+
+    `on_progress(step, values)` is told a few times a second. Interrupted (Ctrl-C), it writes a checkpoint and raises
+    `KeyboardInterrupt`; `resume` goes on from there. Raises `ConfigError` and `EnvError` before anything is begun.
+    """
+    began = time.time() if began is None else began
+    config = configs.resolve(algorithm, env, settings)
+    folder = trials.TrialFolder.create(config.train.project, config.train.trial)
+    if (folder.path / "config.json").exists():
+        raise errors.ConfigError(
+            f"trial {folder.path.name!r} is there already; go on with it (ludus resume {folder.path.name}), or choose "
+            "another name."
+        )
+    return _run(config, folder, began=began, on_progress=on_progress)
+
+
+def resume(
+    trial: str | Path, *, project: str = "trials", on_progress: OnProgress | None = None, began: float | None = None
+) -> TrainingRun:
+    """Go on with a trial that was stopped, killed or cut off, from its newest sound checkpoint.
+
+    A trial that was killed before its first checkpoint begins anew; one that has ended is returned as it is.
+    """
+    began = time.time() if began is None else began
+    folder = find(trial, project)
+    from ludus.experiment.training import load_config
+
+    config = load_config(folder.path)
+    if (folder.path / "result.json").exists():
+        return TrainingRun(folder.path, _read_result(folder.path))
+    if (folder.path / "trial.json").exists() and (known := folder.load()).is_live:
+        raise errors.ProgramError(
+            f"trial {folder.path.name!r} is running: process {known.driver_pid} on {known.driver_host} drives it."
+        )
+    return _run(config, folder, began=began, on_progress=on_progress)
+
+
+def evaluate(
+    trial: str | Path, *, project: str = "trials", episodes: int = 100, seed: int = 0, greedy: bool = True
+) -> dict[str, Any]:
+    """Play episodes with a trial's newest weights."""
+    folder = find(trial, project)
+    from ludus.experiment import evaluation, player
+    from ludus.experiment.training import load_config
+
+    loaded = player.load_player(folder.path)
+    told = evaluation.evaluate(loaded.policy, load_config(folder.path), episodes=episodes, seed=seed, greedy=greedy)
+    return {
+        "trial": str(folder.path),
+        "steps": loaded.num_steps,
+        "return_mean": told.mean,
+        "return_std": told.std,
+        "return_min": min(told.returns),
+        "return_max": max(told.returns),
+        "length_mean": sum(told.lengths) / len(told.lengths),
+        "episodes": told.num_episodes,
+    }
+
+
+def find(trial: str | Path, project: str) -> trials.TrialFolder:
+    """The folder of a training run, by its name or path."""
+    for path in (Path(trial), Path(project) / trial):
+        if (path / "config.json").is_file():
+            return trials.TrialFolder(path.absolute())
+    return trials.find_trial(str(trial), project=project)
+
+
+def _run(
+    config: configs.Config, folder: trials.TrialFolder, *, began: float, on_progress: OnProgress | None
+) -> TrainingRun:
+    try:
+        import torch  # noqa: F401 - to tell of its absence in one clear sentence
+    except ImportError:
+        raise errors.MissingExtra("torch", extra="train") from None
+    from ludus.experiment import training as trainings
+    from ludus.experiment import wiring
+
+    trainings.write_trial(folder.path, config)
+    if not config.is_embedded:
+        from ludus.remote import spread
+
+        return TrainingRun(folder.path, spread.run(config, folder, began=began, on_progress=on_progress))
+    _mark(folder, config)
+    ended = "failed"
+    try:
+        with wiring.embedded(config, folder.path, began=began, on_progress=on_progress) as training:
+            training.restore()
+            try:
+                while not training.is_done:
+                    training.turn()
+            except KeyboardInterrupt:
+                training.checkpoint()
+                ended = f"stopped at step {training.num_steps}"
+                raise
+            result = training.finish()
+        ended = "finished"
+        return TrainingRun(folder.path, result)
+    finally:
+        folder.mark_ended(ended)
+
+
+def _mark(folder: trials.TrialFolder, config: configs.Config) -> None:
+    """Say who drives the trial, so that nobody else does meanwhile."""
+    folder.save(
+        trials.Trial(
+            experiment="train",
+            trial=folder.path.name,
+            names_url="memory://",
+            engine="embedded",
+            driver_pid=os.getpid(),
+            driver_host=os.uname().nodename,
+        )
+    )
+    folder.save_program({"program": "train", "nodes": [], "edges": [], "config": config.to_json()})
+
+
+def _read_result(folder: Path) -> dict[str, Any]:
+    import json
+
+    result: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    return result

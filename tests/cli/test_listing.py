@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from experiment.trial_folders import RESULT, make_trial
+from ludus.cli.main import main
+
+
+def test_each_trial_is_a_row_with_how_far_it_is_and_what_it_reached(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_trial(tmp_path / "monday", result=RESULT)
+    make_trial(tmp_path / "tuesday")
+    make_trial(tmp_path / "wednesday", checkpoint=None)
+    make_trial(tmp_path / "thursday", driver_pid=os.getpid())
+    assert main(["list", "--project", str(tmp_path)]) == 0
+    rows = {line.split()[0]: " ".join(line.split()) for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert rows["monday"].startswith("monday ppo CartPole-v1 3 10,000 / 10,000 487.2 ended")
+    assert rows["tuesday"].startswith("tuesday ppo CartPole-v1 3 5,500 / 10,000 50.0 stopped: resumable")
+    assert "stopped: no checkpoint" in rows["wednesday"]
+    assert "running" in rows["thursday"]
+
+
+def test_a_project_without_trials_says_how_to_begin_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--project", str(tmp_path / "nowhere")]) == 0
+    assert "ludus train ppo CartPole-v1" in capsys.readouterr().out

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+from ludus.experiment.progress import Progress
+
+VALUES = {
+    "episode/return": 123.4,
+    "lag/mean": 1.5,
+    "time/steps_per_second": 9000.0,
+    "time/step_envs": 0.41,
+    "time/train": 0.55,
+    "time/act": 0.001,
+}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 50.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_without_a_terminal_a_run_under_two_seconds_says_nothing() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Progress(1000, stream=stream, clock=clock) as progress:
+        for step in (500, 1000):
+            clock.now += 0.9
+            progress.update(step, VALUES)
+    assert stream.getvalue() == ""
+
+
+def test_without_a_terminal_there_is_a_line_after_two_seconds_and_then_every_ten() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Progress(100_000, stream=stream, clock=clock) as progress:
+        for second in range(1, 34):
+            clock.now += 1.0
+            progress.update(second * 1000, VALUES)
+        assert [line.split()[0] for line in stream.getvalue().splitlines()] == ["2,000", "12,000", "22,000", "32,000"]
+    assert stream.getvalue().splitlines()[-1].startswith("33,000 of 100,000 steps (33%)")
+
+
+def test_the_end_is_told_once() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Progress(100, stream=stream, clock=clock) as progress:
+        clock.now += 5.0
+        progress.update(100)
+    assert stream.getvalue() == "100 of 100 steps (100%)   5 s in all\n"
+
+
+def test_a_line_tells_steps_speed_return_lag_where_time_goes_and_what_is_left() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Progress(100_000, stream=stream, clock=clock) as progress:
+        progress.update(0)
+        clock.now += 10.0
+        progress.update(20_000, VALUES)
+        line = stream.getvalue().strip()
+    assert line == (
+        "20,000 of 100,000 steps (20%)   9,000 steps/s   return 123.4   lag 1.5   "
+        "time: train 55%, step envs 41%   40 s left"
+    )
+
+
+def test_after_a_resume_the_speed_counts_only_what_was_done_since() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Progress(100_000, stream=stream, clock=clock) as progress:
+        progress.update(80_000)
+        clock.now += 10.0
+        progress.update(90_000)
+        assert "1,000 steps/s   10 s left" in stream.getvalue()
+
+
+def test_the_last_value_of_a_name_stays_until_another_comes() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Progress(100, stream=stream, clock=clock) as progress:
+        progress.update(10, {"episode/return": 7.0})
+        clock.now += 3.0
+        progress.update(20, {"episode/return": None, "lag/mean": 2.0})
+        assert "return 7.0   lag 2.0" in stream.getvalue()
+
+
+def test_a_live_view_is_drawn_at_most_five_times_a_second() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Progress(1000, True, stream=stream, clock=clock) as progress:
+        for step in range(1, 1001):
+            clock.now += 0.001
+            progress.update(step, VALUES)
+        num_drawn = stream.getvalue().count("of 1,000 steps")
+    assert 3 <= num_drawn <= 6
+    assert "1,000 of 1,000 steps (100%)" in stream.getvalue()
+    assert "train 55%" in stream.getvalue()
+
+
+def test_an_error_inside_is_not_swallowed_and_the_view_ends() -> None:
+    clock, stream = Clock(), io.StringIO()
+    try:
+        with Progress(1000, True, stream=stream, clock=clock) as progress:
+            clock.now += 1.0
+            progress.update(10, VALUES)
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        pass
+    assert stream.getvalue().endswith("\x1b[?25h"), "the cursor is back"
+
+
+def test_the_first_update_imports_no_rich() -> None:
+    code = """
+import sys
+from ludus.experiment.progress import Progress
+with Progress(1000, True) as progress:
+    progress.update(1, {"episode/return": 1.0})
+    print(sorted({"rich", "numpy"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+    assert done.stderr == ""
