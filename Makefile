@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test check bench learn chaos clean peers
+.PHONY: setup demo test check bench learn chaos clean peers peers-train
 
 setup: $(STAMP)
 
@@ -38,11 +38,21 @@ $(PEERS)/.ready: benchmarks/peers.txt
 	$(PEERS)/bin/pip install -q --disable-pip-version-check -r benchmarks/peers.txt
 	touch $@
 
-bench: setup peers
+# Those of training want versions that exclude each other. torch first: anything looser pulls in gigabytes of CUDA.
+peers-train: $(PEERS)-sb3/.ready $(PEERS)-sf/.ready $(PEERS)-rllib/.ready
+
+$(PEERS)-%/.ready: benchmarks/peers/%.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install -q --disable-pip-version-check torch==2.13.0
+	$(@D)/bin/pip install -q --disable-pip-version-check -r $<
+	touch $@
+
+bench: setup peers peers-train
 	$(BIN)/python benchmarks/rpc.py
+	$(BIN)/python benchmarks/train.py
 
 learn: setup
-	@echo "make learn: learning runs arrive with training; see CHANGELOG.md for what works today."
+	$(BIN)/python benchmarks/learn.py --jobs 2
 
 clean:
-	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) $(PEERS) $(PEERS)-sb3 $(PEERS)-sf $(PEERS)-rllib .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

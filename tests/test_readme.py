@@ -1,5 +1,6 @@
 """What the README shows runs as it stands."""
 
+import json
 import re
 import subprocess
 import sys
@@ -11,11 +12,12 @@ README = Path(__file__).parent.parent / "README.md"
 def test_the_first_example_runs(tmp_path):
     [code] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     script = tmp_path / "hello.py"
-    script.write_text(f"{code}    print([record.status.value for record in run.workers()])\n")
+    script.write_text(code)
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("done") == 4
-    assert (tmp_path / "trials").is_dir()
+    assert float(done.stdout.rpartition("one more episode:")[2]) >= 300.0  # a policy that knows nothing gets about 20
+    [result] = (tmp_path / "trials").glob("*/result.json")
+    assert json.loads(result.read_text())["steps"] >= 50_000
 
 
 def test_every_page_it_links_to_exists():

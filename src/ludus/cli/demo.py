@@ -1,280 +1,199 @@
-"""`ludus demo`: a program of seven workers for ten seconds. Calls flow, one worker is killed -9 and comes back.
+"""`ludus demo`: a lunar lander learns to land, in less than two minutes; before and after are shown and saved.
 
-player × 4 ──score(boards)──▶ oracle × 3      every call goes to the least busy live replica
+ludus demo --calls          # ten seconds of workers calling each other, with one killed on purpose and coming back
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
-import logging
-import os
-import signal
-import statistics
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from rich import box, live, text
 from rich.console import Console
-from rich.logging import RichHandler
-from rich.table import Table
 
-from ludus import errors, launch
-from ludus.launch import supervisor
-from ludus.program import program as programs
-from ludus.workers import panel as panels
-from ludus.workers.register import register
+from ludus.cli import options, outcome, watch
+from ludus.experiment import progress
 
-__all__ = ["add_arguments", "run"]
+if TYPE_CHECKING:
+    from ludus.experiment.watching import VisibleWorld
+    from ludus.learn.policies.policy import Policy
 
-_VICTIM = "oracle/1"
-_BACKOFF_S = 1.0  # long enough to be seen
-_REFRESH_S = 0.25
+__all__ = ["Lesson", "add_arguments", "run"]
+
+_CALLS_S = 10.0
+_SHOWN_SEED = 7
 
 
-class Oracle:
-    """A service: its method sees the boards of all callers that wait, stacked, and runs once for all of them."""
+@dataclass(frozen=True, kw_only=True)
+class Lesson:
+    """What is learnt, for how long at most, and how much of it is shown."""
 
-    @register(max_batch=64)
-    def score(self, boards: np.ndarray) -> np.ndarray:
-        scores: np.ndarray = np.tanh(boards.reshape(len(boards), -1).mean(axis=1))
-        return scores
-
-
-class Player:
-    """Asks the oracle all the time. A call whose outcome is not known, because its replica died, it asks again."""
-
-    def __init__(self, oracle: Any) -> None:
-        self._oracle = oracle
-        self._latencies: collections.deque[float] = collections.deque(maxlen=500)
-        self._num_calls = 0
-        self._num_asked_again = 0
-        self._longest_s = 0.0
-
-    def run(self) -> None:
-        board = np.zeros((8, 8), np.float32)
-        while True:
-            began = time.perf_counter()
-            self._ask(board)
-            took = time.perf_counter() - began
-            self._latencies.append(took)
-            self._longest_s = max(self._longest_s, took) if self._num_calls > 10 else 0.0  # not the first meeting
-            self._num_calls += 1
-
-    def _ask(self, board: np.ndarray) -> None:
-        while True:
-            try:
-                self._oracle.score(board)
-            except errors.RpcError:
-                self._num_asked_again += 1
-            else:
-                return
-
-    def stats(self) -> dict[str, float]:
-        """Shown by the control command `stats` beside the worker's own figures."""
-        return {
-            "num_calls": self._num_calls,
-            "num_asked_again": self._num_asked_again,
-            "p50_s": statistics.median(list(self._latencies) or [0.0]),
-            "longest_s": self._longest_s,
-        }
+    algorithm: str
+    env: str
+    seconds: float
+    goal: str
+    num_tests: int = 20  # episodes
+    num_shown: int = 1  # episodes of the trained policy
+    max_shown_steps: int = 600
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def build_program() -> programs.Program:
-    program = programs.Program("demo")
-    oracle = program.add("oracle", Oracle, replicas=3, restarts=programs.RestartPolicy(backoff_s=_BACKOFF_S))
-    program.add("player", Player, oracle, replicas=4)
-    return program
+_LANDER = Lesson(
+    algorithm="ppo",
+    env="LunarLander-v3",
+    seconds=75.0,
+    goal="land softly between the flags: that is a return of 200, and a crash is one below zero",
+    num_shown=2,
+    settings={
+        "steps": 400_000,
+        "stop_at_return": 225.0,
+        "num_envs": 16,
+        "num_steps": 256,
+        "gamma": 0.999,
+        "lam": 0.98,
+        "learning_rate": 1e-3,
+        "anneal": True,
+        "num_epochs": 10,
+        "minibatch_size": 512,
+        "entropy_coef": 0.003,
+        "reward_scale": 0.02,
+    },
+)
+_CART = Lesson(
+    algorithm="ppo",
+    env="CartPole-v1",
+    seconds=3.0,
+    goal="keep the pole up: 500 steps of it are a return of 500",
+    num_tests=5,
+    max_shown_steps=120,
+    settings={"steps": 30_000, "stop_at_return": 475.0},
+)
+
+
+class TimeIsUp(KeyboardInterrupt):
+    """Training is interrupted as Ctrl-C would: it writes a checkpoint, and can be resumed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long it takes, at least 5 (default: 10)")
-    parser.add_argument("--project", metavar="DIR", default="trials", help="where its trial goes (default: trials)")
+    parser.add_argument("--quick", action="store_true", help="a few seconds of CartPole-v1 instead of the lander")
+    parser.add_argument("--calls", action="store_true", help="workers calling each other, with one killed on purpose")
+    parser.add_argument(
+        "--seconds", metavar="S", type=float,
+        help=f"how long it learns at most (default: {_LANDER.seconds:g}); with --calls, how long in all ({_CALLS_S:g})",
+    )  # fmt: skip
+    parser.add_argument("--seed", metavar="N", type=int, default=1, help="decides everything random (default: 1)")
+    options.add_project(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns 0 only if calls went on while the worker was dead, and it came back and was called again."""
-    console = Console(highlight=False)
-    handler = RichHandler(console=console, show_path=False, show_time=False)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
-    seen = Seen()
-    with launch.local(build_program(), project=args.project, on_event=seen.on_event) as running:
-        console.print(f"Seven workers, each a process of its own. Their logs: {running.trial_dir}/logs")
-        console.print(f"From another shell: [bold]ludus ctl {running.trial_dir} list[/bold]")
-        screen = _Table(console) if console.is_terminal else _Lines(console)
-        with screen:
-            _play(running, seen, screen, seconds=max(5.0, args.seconds))
-    return _sum_up(console, seen)
+    if args.calls:
+        from ludus.cli import demo_calls
+
+        return demo_calls.run(project=args.project, seconds=args.seconds or _CALLS_S)
+    lesson = _CART if args.quick else _LANDER
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]{lesson.env}[/bold]: {lesson.goal}.")
+    seconds = args.seconds or lesson.seconds
+    console.print(f"{lesson.algorithm.upper()} learns it now, for {seconds:g} s at most.\n")
+    folder = Path(args.project) / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
+    result = _learn(lesson, folder, seed=args.seed, seconds=seconds)
+    files = _show(lesson, folder, console, result)
+    _sum_up(console, folder, files, is_done=result is not None, project=args.project)
+    return 0
 
 
-def _play(running: launch.Run, seen: Seen, screen: _Table | _Lines, *, seconds: float) -> None:
-    """Look at the workers four times a second; kill one after a good third of the time."""
-    panel = running.panel()
-    while time.monotonic() - seen.began < seconds:
-        panel.auto_connect()
-        seen.take(panel.group_request("stats", timeout=1.0))
-        if seen.killed_at is None and time.monotonic() - seen.began > seconds * 0.35:
-            seen.kill(next(record for record in running.workers() if record.name == _VICTIM))
-        screen.show(seen, running.workers())
-        running.wait(_REFRESH_S)
+def _learn(lesson: Lesson, folder: Path, *, seed: int, seconds: float) -> dict[str, Any] | None:
+    """Train until it is good, has had its steps, or time is up; None if time was up."""
+    from ludus.remote import training  # brings torch
+
+    began = time.time()
+    with progress.Progress(lesson.settings["steps"]) as shown:
+
+        def on_progress(step: int, values: dict[str, float]) -> None:
+            shown.update(step, values)
+            if time.time() - began >= seconds:
+                raise TimeIsUp
+
+        try:
+            run = training.train(
+                lesson.algorithm,
+                lesson.env,
+                on_progress=on_progress,
+                began=outcome.process_began(),
+                seed=seed,
+                project=str(folder.parent),
+                trial=folder.name,
+                eval_episodes=lesson.num_tests,
+                **lesson.settings,
+            )
+        except TimeIsUp:
+            return None
+    return run.result
 
 
-@dataclass
-class Seen:
-    """What was seen of the run, moment by moment. Times are on the monotonic clock."""
+def _show(lesson: Lesson, folder: Path, console: Console, result: Mapping[str, Any] | None) -> list[Path]:
+    """Before and after: in the terminal, as GIFs, and as a learning curve. Returns the files."""
+    from ludus.experiment import player, plot, watching
 
-    began: float = field(default_factory=time.monotonic)
-    figures: dict[str, dict[str, Any]] = field(default_factory=dict)  # of `stats`, by worker
-    rates: dict[str, float] = field(default_factory=dict)  # calls/s, by worker
-    killed_at: float | None = None
-    killed_pid: int | None = None
-    noticed_at: float | None = None
-    back_at: float | None = None  # first seen to answer again
-    num_calls_at_kill: int = 0
-    num_calls_at_back: int = 0
-    _taken_at: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def num_calls(self) -> int:
-        """Calls that players had answers to."""
-        return sum(_num_calls(figures) for name, figures in self.figures.items() if name.startswith("player"))
-
-    def total(self, figure: str) -> float:
-        return sum(float(figures.get(figure, 0.0)) for figures in self.figures.values())
-
-    def most(self, figure: str) -> float:
-        return max((float(figures.get(figure, 0.0)) for figures in self.figures.values()), default=0.0)
-
-    def p50_s(self) -> float:
-        known = [figures["p50_s"] for figures in self.figures.values() if figures.get("p50_s")]
-        return statistics.median(known) if known else 0.0
-
-    def on_event(self, event: supervisor.Event) -> None:
-        if event.kind is supervisor.EventKind.CRASHED and event.worker == _VICTIM and self.noticed_at is None:
-            self.noticed_at = time.monotonic()
-
-    def kill(self, record: supervisor.WorkerRecord) -> None:
-        if record.pid is not None:
-            self.num_calls_at_kill, self.killed_pid = self.num_calls, record.pid
-            self.killed_at = time.monotonic()
-            os.kill(record.pid, signal.SIGKILL)
-
-    def take(self, outcomes: list[panels.Outcome]) -> None:
-        """Take in what the workers answered to `stats`; one that did not answer has no rate."""
-        now = time.monotonic()
-        self.rates.clear()
-        for outcome in outcomes:
-            if not outcome.ok:
-                continue
-            name, new, old = outcome.worker, outcome.value, self.figures.get(outcome.worker)
-            if old is not None and old["pid"] == new["pid"]:
-                self.rates[name] = (_num_calls(new) - _num_calls(old)) / max(now - self._taken_at[name], 1e-3)
-            self.figures[name] = new
-            self._taken_at[name] = now
-        victim = self.figures.get(_VICTIM)
-        if victim and self.killed_at and not self.back_at and victim["pid"] != self.killed_pid and _num_calls(victim):
-            self.back_at, self.num_calls_at_back = now, self.num_calls
+    files = [plot.plot([folder], folder / "learning_curve.png")]
+    with watching.VisibleWorld(lesson.env) as world:
+        console.print("\n[bold]Untrained[/bold]")
+        untrained = watching.untrained_policy(folder)
+        files.append(_film(lesson, world, untrained, folder / "untrained.gif", is_trained=False))
+        console.print(_tested(lesson, folder, untrained, is_trained=False))
+        trained = player.load_player(folder)
+        console.print(f"\n[bold]Trained for {trained.num_steps:,} steps[/bold]")
+        files.append(_film(lesson, world, trained.policy, folder / "trained.gif", is_trained=True))
+        told = None if result is None else _spell(result["eval_return_mean"], result["eval_return_std"], lesson)
+        console.print(told or _tested(lesson, folder, trained.policy, is_trained=True))
+    return files
 
 
-def _num_calls(figures: dict[str, Any]) -> int:
-    """Calls a player made, or an oracle answered."""
-    made = figures.get("num_calls")
-    return int(figures["batches"].get("score", (0, 0))[1] if made is None else made)
+def _tested(lesson: Lesson, folder: Path, policy: Policy, *, is_trained: bool) -> str:
+    from ludus.experiment import evaluation, training
+
+    config = training.load_config(folder)
+    told = evaluation.evaluate(policy, config, episodes=lesson.num_tests, seed=1, greedy=is_trained)
+    return _spell(told.mean, told.std, lesson)
 
 
-# ---- what is shown
+def _spell(mean: float, std: float, lesson: Lesson) -> str:
+    return f"over {lesson.num_tests} episodes: return {mean:.1f} ± {std:.1f}"
 
 
-class _Table:
-    """A live table in a terminal."""
+def _film(lesson: Lesson, world: VisibleWorld, policy: Policy, path: Path, *, is_trained: bool) -> Path:
+    from ludus.experiment import recording
 
-    def __init__(self, console: Console) -> None:
-        self._live = live.Live(console=console, auto_refresh=False)
-
-    def __enter__(self) -> None:
-        self._live.start()
-
-    def __exit__(self, *_exc: object) -> None:
-        self._live.stop()
-
-    def show(self, seen: Seen, records: list[supervisor.WorkerRecord]) -> None:
-        table = Table(box=box.SIMPLE_HEAD)
-        table.add_column("worker")
-        table.add_column("status")
-        for column in ("process", "restarts", "calls/s", "p50"):
-            table.add_column(column, justify="right")
-        for record in records:
-            table.add_row(*self._row(seen, record))
-        self._live.update(table, refresh=True)
-
-    def _row(self, seen: Seen, record: supervisor.WorkerRecord) -> list[text.Text]:
-        is_up = record.status is supervisor.Phase.RUNNING
-        p50_s = seen.figures.get(record.name, {}).get("p50_s")
-        rate = seen.rates.get(record.name)
-        return [
-            text.Text(record.name),
-            text.Text(record.status, style="green" if is_up else "bold red"),
-            text.Text(str(record.pid or "")),
-            text.Text(str(record.restarts), style="yellow" if record.restarts else ""),
-            text.Text("" if rate is None else f"{rate:,.0f}"),
-            text.Text("" if p50_s is None else f"{p50_s * 1e3:.2f} ms"),
-        ]
-
-
-class _Lines:
-    """A line each second, and whenever somebody goes down or comes up, where there is no terminal."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._next = 0.0
-        self._down: list[str] = []
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_exc: object) -> None: ...
-
-    def show(self, seen: Seen, records: list[supervisor.WorkerRecord]) -> None:
-        now = time.monotonic() - seen.began
-        down = [record.name for record in records if record.status is not supervisor.Phase.RUNNING]
-        if now < self._next and down == self._down:
-            return
-        self._next, self._down = now + 1.0, down
-        rate = sum(rate for name, rate in seen.rates.items() if name.startswith("player"))
-        state = f"{', '.join(down)} down" if down else "all up"
-        self._console.print(f"{now:5.1f} s   {rate:8,.0f} calls/s   p50 {seen.p50_s() * 1e3:.2f} ms   {state}")
-
-
-def _sum_up(console: Console, seen: Seen) -> int:
-    seconds = time.monotonic() - seen.began
-    batches = [figures["batches"]["score"] for figures in seen.figures.values() if "score" in figures["batches"]]
-    per_run = sum(calls for _, calls in batches) / max(1, sum(runs for runs, _ in batches))
-    console.print(
-        f"\n{seen.num_calls:,} calls answered in {seconds:.1f} s, p50 {seen.p50_s() * 1e3:.2f} ms; "
-        f"batched: {per_run:.1f} callers for each run of the method."
+    kept = recording.Recording(fps=world.fps)
+    num_shown = lesson.num_shown if is_trained else 1
+    watch.show_episodes(
+        world,
+        policy,
+        seeds=range(_SHOWN_SEED, _SHOWN_SEED + num_shown),
+        greedy=is_trained,
+        max_steps=lesson.max_shown_steps,
+        recording=kept,
     )
-    problems = []
-    if seen.killed_at is None or seen.noticed_at is None:
-        problems.append(f"{_VICTIM} was not killed, or nobody noticed")
-    elif seen.back_at is None:
-        problems.append(f"{_VICTIM} did not come back")
-    else:
-        went_on = seen.num_calls_at_back - seen.num_calls_at_kill
-        console.print(
-            f"{_VICTIM} was killed -9 as process {seen.killed_pid}, noticed after "
-            f"{(seen.noticed_at - seen.killed_at) * 1e3:.0f} ms, started again after a back-off of {_BACKOFF_S:g} s, "
-            f"and answered calls {seen.back_at - seen.killed_at:.1f} s after the kill."
-        )
-        console.print(
-            f"Meanwhile the other two answered {went_on:,} calls; the longest wait of any player was "
-            f"{seen.most('longest_s') * 1e3:.0f} ms. Calls asked again, because their replica died: "
-            f"{seen.total('num_asked_again'):.0f}."
-        )
-        if went_on <= 0:
-            problems.append("no call was answered while it was dead")
-        if seen.num_calls <= seen.num_calls_at_back:
-            problems.append("no call was answered after it came back")
-    for problem in problems:
-        console.print(f"[bold red]Not as it should be:[/bold red] {problem}.")
-    return 1 if problems else 0
+    return kept.save(path)
+
+
+def _sum_up(console: Console, folder: Path, files: list[Path], *, is_done: bool, project: str) -> None:
+    console.print("\nTo look at:")
+    for path in files:
+        console.print(f"  {path}")
+    where = "" if project == "trials" else f" --project {project}"
+    commands = {
+        f"ludus watch {folder.name}{where}": "see it play again",
+        f"ludus resume {folder.name}{where}": "let it learn on; it had to stop for the time",
+        f"ludus list{where}": "what was trained so far",
+        "ludus train ppo CartPole-v1": "train something else",
+    }
+    if is_done:
+        del commands[f"ludus resume {folder.name}{where}"]
+    console.print("\nTo go on:")
+    width = max(map(len, commands))
+    for command, what in commands.items():
+        console.print(f"  [bold]{command:<{width}}[/bold]   {what}")

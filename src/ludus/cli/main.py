@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -29,8 +30,9 @@ _COMMANDS = {
     "evaluate": _Command("evaluate", "play episodes with a trial's policy and tell its return"),
     "list": _Command("listing", "the trials of a project: how far they are, what they reached"),
     "plot": _Command("plotting", "the learning curve of one or several trials, as a PNG"),
+    "watch": _Command("watch", "see a trial's policy play, in the terminal or as a GIF"),
     "ctl": _Command("ctl", "look at and command the workers of a running trial"),
-    "demo": _Command("demo", "ten seconds of workers calling each other, with one killed on purpose and coming back"),
+    "demo": _Command("demo", "a lander learns to land in under two minutes: before, after, learning curve"),
 }
 
 
@@ -40,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns its exit code: 0 if all went well, 1 if a part of it failed, 2 if it was not understood or cannot be done,
     130 if it was interrupted.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's matrices are small here: its threads only spin
     words = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in words if not word.startswith("-")), None)
     if command is not None and command not in _COMMANDS:

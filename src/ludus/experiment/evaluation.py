@@ -61,6 +61,8 @@ def _play(worlds: Any, policy: Policy, each: int, episodes: int, seed: int, gree
         length += now.active
         now = worlds.step(action)
         total += now.reward
+        if now.failed.any():  # begun anew: what was played so far is void
+            total[now.failed], length[now.failed] = 0.0, 0
         done = now.terminated | now.truncated
         if done.any():
             for row in np.flatnonzero(done):

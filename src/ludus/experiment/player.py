@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ludus import envs
 from ludus.data import nest as nests
 from ludus.data.nest import Nest
+from ludus.data.spec import ArraySpec
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.training import load_config
 from ludus.learn.policies.policy import Policy
@@ -35,9 +36,10 @@ class Player:
 
     def act(self, obs: Nest, *, mask: NDArray[np.bool_] | None = None, greedy: bool = True) -> Any:
         """The action for one observation, as the environment takes it."""
-        row = nests.map(
-            lambda leaf, spec: np.asarray(leaf, spec.dtype).reshape(1, *spec.shape), obs, self.policy.spec.obs
-        )
+        spec = self.policy.spec.obs
+        if isinstance(spec, ArraySpec):
+            obs = np.asarray(obs, spec.dtype)  # a plain list will do
+        row = nests.map(lambda leaf, spec: np.asarray(leaf, spec.dtype).reshape(1, *spec.shape), obs, spec)
         params, self._memory = self._runner(row, self._memory, np.array([self._is_first]))
         self._is_first = False
         masks = None if mask is None else np.asarray(mask, np.bool_).reshape(1, -1)

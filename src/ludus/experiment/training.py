@@ -38,6 +38,7 @@ __all__ = ["Flow", "Training", "load_config", "write_trial"]
 _LOG = logging.getLogger(__name__)
 _METRICS_EVERY_S = 0.5
 _WINDOW = 100  # episodes in the mean that is shown
+_MOST_BARREN = 100
 
 
 class Flow(Protocol):
@@ -93,7 +94,10 @@ class Training:
         self._last_metrics = self._started
         self._parts: collections.Counter[str] = collections.Counter()
         self._parts_total: collections.Counter[str] = collections.Counter()
-        self._is_stopped = False
+        self._is_good_enough = False
+        self._is_asked_to_stop = False
+        self.is_stopped = False  # before its end, with a checkpoint to go on from
+        self._num_barren = 0  # turns in a row that brought no step
         self._tried_eval_at = 0
         self._steps_told = 0
         self._resumed_at: int | None = None
@@ -102,13 +106,16 @@ class Training:
 
     @property
     def is_done(self) -> bool:
-        return self._is_stopped or self.num_steps >= self.config.train.steps
+        return self._is_good_enough or self.num_steps >= self.config.train.steps
 
     def turn(self) -> bool:
         """One update, and what is due after it; false if there was nothing to learn from yet."""
         report = self.flow.turn(self.num_steps / self.config.train.steps)
         if report is None:
+            if self._is_asked_to_stop and self._ranks is None:
+                self._keep_and_stop()
             return False
+        self._expect_steps(report)
         now = time.perf_counter()
         if self._first_update_s is None:
             self._first_update_s = time.time() - self._began
@@ -123,12 +130,32 @@ class Training:
             self._tell(report, now)
         is_good = self._is_first and self.config.train.stop_at_return is not None and self._is_good()
         is_due = self._is_first and now - self._last_checkpoint >= self.config.train.checkpoint_seconds
+        is_asked = self._is_asked_to_stop
         if self._ranks is not None:
-            is_good, is_due = map(bool, self._ranks.sum_numbers([is_good, is_due]))
-        self._is_stopped = self._is_stopped or is_good
-        if is_due and not self.is_done:
+            is_good, is_due, is_asked = map(bool, self._ranks.sum_numbers([is_good, is_due, is_asked]))
+        self._is_good_enough = self._is_good_enough or is_good
+        if is_asked and not self.is_done:
+            self._keep_and_stop()
+        elif is_due and not self.is_done:
             self.checkpoint()
         return True
+
+    def ask_stop(self) -> None:
+        """Write a checkpoint after the present turn, on all ranks, and be stopped. Safe in a signal handler."""
+        self._is_asked_to_stop = True
+
+    def _keep_and_stop(self) -> None:
+        if self.num_steps > (self._resumed_at or 0):
+            self.checkpoint()
+        self.is_stopped = True
+
+    def _expect_steps(self, report: Report) -> None:
+        self._num_barren = 0 if report.num_steps else self._num_barren + 1
+        if self._num_barren >= _MOST_BARREN:
+            raise errors.TrainingError(
+                f"the last {_MOST_BARREN} segments had nothing to learn from: the worlds raise in each of them, and "
+                f"what they did is void. The logs in {self.folder} say what they raise."
+            )
 
     def _tell(self, report: Report, now: float) -> None:
         elapsed = max(now - self._last_metrics, 1e-9)
@@ -170,7 +197,7 @@ class Training:
             return False
         if np.mean(recent) < wanted - 0.25 * abs(wanted):
             return False
-        result = evaluate(self.learner.policy, self.config, episodes=20, seed=self.config.train.seed + 7919)
+        result = evaluate(self.learner.policy, self.config, episodes=20, seed=self.learner.version)
         self._tried_eval_at = self.learner.version + 2
         return result.mean >= wanted
 
@@ -187,6 +214,7 @@ class Training:
             "num_episodes": self._num_episodes,
             "episodes": [list(episode) for episode in self._episodes],
             "seconds": self._seconds(),
+            "tried_eval_at": self._tried_eval_at,
         }
         path = self._store.save(self.num_steps, content)
         self._last_checkpoint = time.perf_counter()
@@ -209,6 +237,7 @@ class Training:
         self._num_episodes = content["num_episodes"]
         self._episodes.extend((total, length) for total, length in content["episodes"])
         self._seconds_before = content["seconds"]
+        self._tried_eval_at = content["tried_eval_at"]
         self._steps_told = self.num_steps
         self._resumed_at = step
         if not exact:

@@ -34,6 +34,7 @@ from ludus.services.simulator.service import SimulatorService, SimulatorSettings
 from ludus.services.simulator.simulator import Simulator
 from ludus.services.trainer.ranks import TorchRanks
 from ludus.services.trainer.service import TrainerService
+from ludus.services.trainer.weights_host import TrialWeights, WeightsHost
 from ludus.services.weights.service import WeightsService
 from ludus.services.weights.store import VersionStore
 from ludus.workers import context
@@ -43,6 +44,7 @@ from ludus.workers.server import WorkerServer
 __all__ = ["embedded", "make_groups", "make_learner", "make_policy_spec", "make_simulator", "program"]
 
 MODEL = "policy"
+_SEGMENT_TIMEOUT_S = 3600.0  # slow worlds may take their time; a lost simulator is noticed by its connection
 _SIMULATOR_RESTARTS = RestartPolicy(max_restarts=30, backoff_s=0.1, max_backoff_s=2.0)
 
 
@@ -121,13 +123,13 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
     num_simulators = config.num_simulators
     trainer = made.handle("trainer")
     if num_simulators:
-        arguments: dict[str, Any] = {"trainer": trainer}
+        arguments: dict[str, Any] = {"trainer": trainer, "weights": TrialWeights()}
         if train.inference:
             arguments["inference"] = made.add(
                 "inference",
                 InferenceService,
                 policy,
-                trainer,
+                TrialWeights(),
                 model=MODEL,
                 replicas=train.inference,
                 restarts=_SIMULATOR_RESTARTS,
@@ -179,6 +181,9 @@ class TrainerFactory:
         learner = make_learner(config, policy, ranks=ranks)
         weights = WeightsService(self.folder / "versions") if rank == 0 and config.num_simulators else None
         publish = _publisher(weights) if weights is not None else None
+        host = WeightsHost(weights, beside=server) if weights is not None else None
+        if host is not None and config.flow == "sync":
+            host.start()  # simulators need it before they can be put back where they were
         flow: Flow
         if config.flow == "async":
             buffer = BufferService(max(config.train.queue, config.algorithm.batch_segments))
@@ -195,17 +200,17 @@ class TrainerFactory:
             flow = SyncFlow(self._source(rank, policy), learner, publish=publish, ranks=ranks)
         training = Training(config, self.folder, flow, learner, began=self.began, ranks=ranks)
         training.restore()
-        if weights is not None:
+        if weights is not None and host is not None:
             _rewind(weights.store, learner.version)
             weights.publish(MODEL, policy.weights(), number=learner.version)
-            server.register_service(weights, but=["statistics"])
-        return TrainerJob(training, ranks)
+            host.start()
+        return TrainerJob(training, ranks, host)
 
     def _source(self, rank: int, policy: Policy) -> Source:
         config = self.config
         if config.num_simulators:
             indices = [index for index in range(config.num_simulators) if index % config.train.trainers == rank]
-            return RemoteSource(Remote("simulator"), indices)
+            return RemoteSource(Remote("simulator", timeout_s=_SEGMENT_TIMEOUT_S), indices)
         groups = make_groups(config)
         seed = int(np.random.SeedSequence([config.train.seed, rank]).generate_state(1)[0])
         return EmbeddedSource(make_simulator(config, groups, policy, InlineChooser(policy.runner()), seed=seed))
@@ -214,9 +219,10 @@ class TrainerFactory:
 class TrainerJob:
     """A `Training` as a trainer's job; of several ranks, the first evaluates and keeps the books."""
 
-    def __init__(self, training: Training, ranks: TorchRanks | None) -> None:
+    def __init__(self, training: Training, ranks: TorchRanks | None, weights: WeightsHost | None) -> None:
         self._training = training
         self._ranks = ranks
+        self._weights = weights
         self._result: dict[str, Any] | None = None
 
     @property
@@ -229,6 +235,13 @@ class TrainerJob:
     def finish(self) -> None:
         self._result = self._training.finish()
 
+    def ask_stop(self) -> None:
+        self._training.ask_stop()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._training.is_stopped
+
     def stop(self) -> None:
         self._training.stop()
 
@@ -238,6 +251,8 @@ class TrainerJob:
 
     def close(self) -> None:
         self._training.close()
+        if self._weights is not None:
+            self._weights.close()
         if self._ranks is not None:
             self._ranks.close()
 

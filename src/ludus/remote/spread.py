@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -44,13 +45,30 @@ def run(
                 if (folder.path / "result.json").exists():
                     break
         except KeyboardInterrupt:
-            running.stop(grace_s=_STOP_GRACE_S)
+            _keep(running, solver)
             raise
         except errors.ProgramError as error:
             raise errors.TrainingError(
                 f"{error}\nThe run has ended. It goes on from its last checkpoint with: ludus resume {folder.path.name}"
             ) from error
     return _result(folder, idle)
+
+
+def _keep(running: launch.Run, solver: Any) -> None:
+    """Let the trainers write a checkpoint, while simulators can still tell where their worlds are, and leave."""
+    _LOG.warning("interrupted: the trainer writes a checkpoint; a second Ctrl-C ends the run without it")
+    until = time.monotonic() + _STOP_GRACE_S
+    try:
+        solver.submit("trainer/0", "stop", timeout_s=_STOP_GRACE_S).result()
+    except errors.LudusError as error:
+        _LOG.warning("the trainer could not be asked for a checkpoint: %s", error)
+        return
+    while time.monotonic() < until:
+        trainers = [record for record in running.workers() if record.name.startswith("trainer/")]
+        if all(record.status.is_final for record in trainers):
+            return
+        time.sleep(0.05)
+    _LOG.warning("the trainer has not ended its update in %.0f s; its last checkpoint counts", _STOP_GRACE_S)
 
 
 def _idle(panel: Any) -> dict[str, float]:

@@ -16,6 +16,7 @@ from typing import Any
 from ludus import errors
 from ludus.experiment import config as configs
 from ludus.program import trial as trials
+from ludus.remote import interrupts
 
 __all__ = ["TrainingRun", "evaluate", "resume", "train"]
 
@@ -50,8 +51,9 @@ def train(
 ) -> TrainingRun:
     """Train and come back when it is over. `settings` are those of `ludus train --help`, with underscores.
 
-    `on_progress(step, values)` is told a few times a second. Interrupted (Ctrl-C), it writes a checkpoint and raises
-    `KeyboardInterrupt`; `resume` goes on from there. Raises `ConfigError` and `EnvError` before anything is begun.
+    `on_progress(step, values)` is told a few times a second. Interrupted (Ctrl-C), it ends the update that is under
+    way, writes a checkpoint and raises `KeyboardInterrupt`; `resume` goes on from there. Raises `ConfigError` and
+    `EnvError` before anything is begun.
     """
     began = time.time() if began is None else began
     config = configs.resolve(algorithm, env, settings)
@@ -132,16 +134,26 @@ def _run(
         return TrainingRun(folder.path, spread.run(config, folder, began=began, on_progress=on_progress))
     _mark(folder, config)
     ended = "failed"
+    interruption = KeyboardInterrupt()
+
+    def tell(step: int, values: dict[str, float]) -> None:
+        nonlocal interruption
+        try:
+            if on_progress is not None:
+                on_progress(step, values)
+        except KeyboardInterrupt as error:  # as if by Ctrl-C
+            interruption = error
+            training.ask_stop()
+
     try:
-        with wiring.embedded(config, folder.path, began=began, on_progress=on_progress) as training:
+        with wiring.embedded(config, folder.path, began=began, on_progress=tell) as training:
             training.restore()
-            try:
-                while not training.is_done:
+            with interrupts.deferred_to(training.ask_stop):
+                while not training.is_done and not training.is_stopped:
                     training.turn()
-            except KeyboardInterrupt:
-                training.checkpoint()
+            if training.is_stopped:
                 ended = f"stopped at step {training.num_steps}"
-                raise
+                raise interruption
             result = training.finish()
         ended = "finished"
         return TrainingRun(folder.path, result)

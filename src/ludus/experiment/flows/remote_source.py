@@ -78,7 +78,11 @@ class RemoteSource:
 
     def save(self) -> Nest:
         saved = [one.submit("save_worlds") for one in self._simulators]
-        states = [call.result() for call in saved]
+        try:
+            states = [call.result() for call in saved]
+        except _LOST as error:
+            _LOG.warning("a simulator was lost (%s); this checkpoint is without the worlds", error)
+            return None
         if any(state is None for state in states):
             return None
         return {"worlds": states, "logs": [None if log is None else log.save() for log in self._logs]}

@@ -77,11 +77,15 @@ class View:
         return x.mean() if self.weight is None else (x * self.weight).sum()
 
     def normalise(self, x: Tensor) -> Tensor:
-        """`x`, without gradients, brought to mean 0 and deviation 1 over the steps that count, of all ranks."""
-        mean, square = self.mean(x), self.mean(x * x)
+        """`x`, without gradients, brought to mean 0 and deviation 1 over the steps that count, of all ranks.
+
+        Where gradients are accumulated, over those of this part.
+        """
+        sums = x.new_zeros(3)
+        sums[0], sums[1], sums[2] = self.mean(x.new_ones(x.shape)), self.mean(x), self.mean(x * x)
         if self.reduce is not None:
-            self.reduce(mean)
-            self.reduce(square)
+            self.reduce(sums)
+        mean, square = sums[1:] / sums[0].clamp(min=1e-12)
         return (x - mean) / ((square - mean * mean).clamp(min=0.0).sqrt() + 1e-8)
 
 

@@ -18,15 +18,14 @@ class FlatParameters:
         parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         size = sum(parameter.numel() for parameter in parameters)
         device = parameters[0].device
-        self.data = nn.Parameter(torch.empty(size, device=device))
+        self.data = torch.empty(size, device=device)
         self.grad = torch.zeros(size, device=device)
-        self.data.grad = self.grad
         start = 0
         with torch.no_grad():
             for parameter in parameters:
                 part = slice(start, start + parameter.numel())
                 stride = parameter.stride()  # channels-last weights stay so: their elements are dense, in another order
-                view = self.data.detach()[part].as_strided(parameter.shape, stride, start)
+                view = self.data[part].as_strided(parameter.shape, stride, start)
                 view.copy_(parameter)
                 parameter.data = view
                 parameter.grad = self.grad[part].as_strided(parameter.shape, stride, start)

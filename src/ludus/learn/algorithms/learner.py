@@ -22,6 +22,7 @@ from ludus.data import nest as nests
 from ludus.data.nest import Nest
 from ludus.data.segment import Segment
 from ludus.errors import DataError, TrainingError
+from ludus.learn.algorithms.adam import Adam
 from ludus.learn.algorithms.algorithm import Algorithm, View
 from ludus.learn.algorithms.flat import FlatParameters
 from ludus.learn.policies.policy import Policy
@@ -62,8 +63,8 @@ class Learner:
         self._config = algorithm.config
         self._rng = np.random.default_rng([seed, 0x1EA2])
         self._flat = FlatParameters(policy)
-        self._optimiser = torch.optim.Adam(
-            [self._flat.data], lr=self._config.learning_rate, eps=self._config.adam_eps, fused=True
+        self._optimiser = Adam(
+            self._flat.data, self._flat.grad, learning_rate=self._config.learning_rate, eps=self._config.adam_eps
         )
 
     # --- learning
@@ -71,7 +72,7 @@ class Learner:
     def update(self, segment: Segment, *, progress: float = 0.0) -> dict[str, float]:
         """Learn from a segment of NumPy arrays; `progress` is the part of the run that is over, for schedules."""
         if self._config.anneal:
-            self._optimiser.param_groups[0]["lr"] = self._config.learning_rate * (1.0 - min(progress, 1.0))
+            self._optimiser.learning_rate = self._config.learning_rate * (1.0 - min(progress, 1.0))
         tensors = self._tensors(segment)
         if self.policy.normaliser is not None:
             self.policy.normaliser.update(tensors.obs, self._reduce)
@@ -113,8 +114,8 @@ class Learner:
 
     # --- minibatches
 
-    def _minibatches(self, tensors: Segment) -> Iterator[list[View]]:
-        """Each a list of views: one, or as many as gradients are accumulated over."""
+    def _minibatches(self, tensors: Segment) -> Iterator[Iterator[View]]:
+        """Each has one view, or as many as gradients are accumulated over; a view is made when its turn comes."""
         if self.algorithm.needs_time:
             return self._of_rows(tensors, {})
         with torch.no_grad():
@@ -138,7 +139,7 @@ class Learner:
             ]
             return torch.cat(parts).float().view(tensors.first.shape)
 
-    def _of_steps(self, tensors: Segment, targets: dict[str, torch.Tensor]) -> Iterator[list[View]]:
+    def _of_steps(self, tensors: Segment, targets: dict[str, torch.Tensor]) -> Iterator[Iterator[View]]:
         """Minibatches of single steps, in a new order in each epoch."""
         steps, rows = tensors.reward.shape
         chosen = tensors.active[:-1].reshape(-1).nonzero().squeeze(1)
@@ -157,10 +158,13 @@ class Learner:
             for number in range(num_minibatches):
                 begin, end = len(order) * number // num_minibatches, len(order) * (number + 1) // num_minibatches
                 total = self._total(end - begin)
-                yield [
-                    self._step_view(nests.map(lambda leaf, p=part: None if leaf is None else leaf[p], shuffled), total)
-                    for part in _parts(begin, end, self._config.accumulate)
-                ]
+                if total == 0.0:  # all worlds have raised: there is nothing to learn from
+                    continue
+                yield self._step_views(shuffled, _parts(begin, end, self._config.accumulate), total)
+
+    def _step_views(self, columns: dict[str, Any], parts: list[slice], total: float | None) -> Iterator[View]:
+        for part in parts:
+            yield self._step_view(nests.map(lambda leaf, p=part: None if leaf is None else leaf[p], columns), total)
 
     def _step_view(self, columns: dict[str, Any], total: float | None) -> View:
         with self._autocast():
@@ -182,14 +186,14 @@ class Learner:
 
     def _total(self, num_own: int) -> float | None:
         """What the steps of a minibatch are divided by, where a plain mean will not do."""
-        if self._reduce is None and self._config.accumulate == 1:
+        if self._reduce is None and self._config.accumulate == 1 and num_own:
             return None
-        count = torch.tensor(float(num_own))
+        count = torch.tensor(float(num_own), device=self._device)
         if self._reduce is not None:
             self._reduce(count)
         return float(count)
 
-    def _of_rows(self, tensors: Segment, targets: dict[str, torch.Tensor]) -> Iterator[list[View]]:
+    def _of_rows(self, tensors: Segment, targets: dict[str, torch.Tensor]) -> Iterator[Iterator[View]]:
         """Minibatches of whole rows, in a new order in each epoch if there are several."""
         steps, rows = tensors.reward.shape
         size = max(1, round(self._config.minibatch_size / steps)) if self._config.minibatch_size else rows
@@ -208,7 +212,11 @@ class Learner:
                 count = torch.stack([part.active[:-1].sum() for part, _ in parts]).sum().float()
                 if self._reduce is not None:
                     self._reduce(count)
-                yield [self._row_view(part, own, count) for part, own in parts]
+                yield self._row_views(parts, count)
+
+    def _row_views(self, parts: list[tuple[Segment, dict[str, torch.Tensor]]], count: torch.Tensor) -> Iterator[View]:
+        for tensors, targets in parts:
+            yield self._row_view(tensors, targets, count)
 
     def _row_view(self, tensors: Segment, targets: dict[str, torch.Tensor], count: torch.Tensor) -> View:
         steps, rows = tensors.reward.shape
@@ -249,10 +257,9 @@ class Learner:
 
     def save(self) -> dict[str, Nest]:
         """Everything needed to go on exactly from here, as a nest for the codec."""
-        state = self._optimiser.state.get(self._flat.data, {})
         return {
             "weights": self.policy.weights(),
-            "optimiser": {name: value.detach().cpu().numpy().copy() for name, value in state.items()},
+            "optimiser": self._optimiser.save(),
             "rng": save_rng(self._rng),
             "version": self.version,
             "num_gradient_steps": self.num_gradient_steps,
@@ -260,11 +267,7 @@ class Learner:
 
     def restore(self, saved: dict[str, Nest]) -> None:
         self.policy.load_weights(saved["weights"])
-        if saved["optimiser"]:
-            self._optimiser.state[self._flat.data] = {
-                name: torch.from_numpy(np.array(value)).to(self._device if np.ndim(value) else "cpu")
-                for name, value in saved["optimiser"].items()
-            }
+        self._optimiser.restore(saved["optimiser"])
         restore_rng(self._rng, saved["rng"])
         self.version = saved["version"]
         self.num_gradient_steps = saved["num_gradient_steps"]

@@ -52,5 +52,5 @@ class PPO(Algorithm[PPOConfig]):
             "policy_loss": policy_loss,
             "value_loss": value_loss,
             "entropy": entropy,
-            "kl": view.mean(ratio - 1.0 - log_ratio),
+            "kl": view.mean((ratio - log_ratio).detach() - 1.0),  # the 1 inside: a share of it on each rank
         }

@@ -47,13 +47,19 @@ class SimulatorService(Worker):
     idle_s = 0.2  # in sync: a request ends it
 
     def __init__(
-        self, server: WorkerServer, settings: SimulatorSettings, trainer: Remote, inference: Remote | None = None
+        self,
+        server: WorkerServer,
+        settings: SimulatorSettings,
+        trainer: Remote,
+        weights: Any,
+        inference: Remote | None = None,
     ) -> None:
+        """`weights` is a source for `WeightsClient`."""
         super().__init__(server)
         self._settings = settings
         self._index = int(server.worker_name.rpartition("/")[2])
         self._trainer = trainer.replica(self._index % settings.num_trainers)
-        self._home = trainer.replica(0)
+        self._source = weights
         self._inference = inference
         self._version = -1
         self._rewinds = 0
@@ -63,7 +69,9 @@ class SimulatorService(Worker):
     def _start(self) -> None:
         torch.set_num_threads(1)
         settings = self._settings
-        self._weights = WeightsClient(self._home)
+        self._weights = WeightsClient(self._source)
+        # async: one that is started again does not play the same again. Sync: the seed alone decides.
+        begun_at = (self._weights.latest(settings.model) or 0) if settings.is_async else 0
         self._policy = Policy(settings.policy)
         self._producer = _producer(self._trainer, self.server.worker_name) if settings.is_async else None
         chooser: Chooser
@@ -76,7 +84,7 @@ class SimulatorService(Worker):
             self._policy.head,
             chooser,
             num_steps=settings.num_steps,
-            seed=int(np.random.SeedSequence([settings.seed, self._index]).generate_state(1)[0]),
+            seed=int(np.random.SeedSequence([settings.seed, self._index, begun_at]).generate_state(1)[0]),
             memory_spec=self._policy.memory_spec,
             num_slots=self._producer.num_segments if self._producer is not None else 2,
         )

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from ludus.core import WorkerStatus
 from ludus.workers.register import register
 from ludus.workers.server import WorkerServer
 from ludus.workers.worker import Worker
@@ -27,8 +28,15 @@ class Job(Protocol):
         """The run is over: what remains to be done."""
         ...
 
+    def ask_stop(self) -> None:
+        """Stop before the end, after the present turn, having kept what is needed to go on: `is_stopped` then."""
+        ...
+
+    @property
+    def is_stopped(self) -> bool: ...
+
     def stop(self) -> None:
-        """The run is stopped before its end: keep what is needed to go on."""
+        """The run is stopped before its end by this rank alone: keep what is needed to go on, as far as it can."""
         ...
 
     def progress(self) -> dict[str, Any]:
@@ -55,12 +63,22 @@ class TrainerService(Worker):
 
     def _poll(self) -> int:
         assert self._job is not None
+        if self._job.is_stopped:
+            self._is_finished.set()
+            self.request_exit("stopped")
+            return 1
         if self._job.is_done:
             self._job.finish()
             self._is_finished.set()
             self.finish()
             return 1
         return int(self._job.turn())
+
+    @register
+    def stop(self) -> None:
+        """Have all ranks write a checkpoint after their present turn, and leave."""
+        if self._job is not None:
+            self._job.ask_stop()
 
     @register
     def progress(self) -> dict[str, Any]:
@@ -74,7 +92,8 @@ class TrainerService(Worker):
         if self._job is None:
             return
         try:
-            if not self._is_finished.is_set():
+            # after an error its state may be that of half a turn, which is not to go on from
+            if not self._is_finished.is_set() and self.status is not WorkerStatus.FAILED:
                 self._job.stop()
         finally:
             self._job.close()

@@ -18,6 +18,26 @@ __all__ = ["Categorical", "MultiCategorical"]
 _FORBIDDEN = np.float32(FORBIDDEN)
 
 
+class _LogpAndEntropy(torch.autograd.Function):
+    """Both at once, with the gradient written out: in a small network this is much of what is beside the layers."""
+
+    @staticmethod
+    def forward(context: Any, logits: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logps = logits.log_softmax(-1)
+        chosen = action.unsqueeze(-1)
+        probs = logps.exp()
+        entropy = -(probs * logps).sum(-1)
+        context.save_for_backward(logps, probs, entropy, chosen)
+        return logps.gather(-1, chosen).squeeze(-1), entropy
+
+    @staticmethod
+    def backward(context: Any, of_logp: torch.Tensor, of_entropy: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """d logp = 1[chosen] - p;  d entropy = -p (log p + entropy)."""
+        logps, probs, entropy, chosen = context.saved_tensors
+        weight = (logps + entropy.unsqueeze(-1)).mul_(of_entropy.unsqueeze(-1)).add_(of_logp.unsqueeze(-1))
+        return weight.mul_(probs).neg_().scatter_add_(-1, chosen, of_logp.unsqueeze(-1)), None
+
+
 class Categorical:
     """One of `num_choices`; `params` are logits. An action is an int64 scalar."""
 
@@ -54,8 +74,10 @@ class Categorical:
         return -(logps.exp() * logps).sum(-1)
 
     def logp_and_entropy(self, params: Any, action: Any, mask: Any = None) -> tuple[Any, Any]:
-        logps = self._log_softmax(params, mask)
-        return logps.gather(-1, action.unsqueeze(-1)).squeeze(-1), -(logps.exp() * logps).sum(-1)
+        check_params(params, self.num_params)
+        logits = params if mask is None else params.masked_fill(~mask, FORBIDDEN)
+        logp, entropy = _LogpAndEntropy.apply(logits, action)
+        return logp, entropy
 
     def kl(self, params_old: Any, params_new: Any, mask: Any = None) -> Any:
         old, new = self._log_softmax(params_old, mask), self._log_softmax(params_new, mask)

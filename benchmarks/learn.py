@@ -1,0 +1,338 @@
+"""What Ludus learns: every algorithm to the return that is expected of it, on five seeds.
+
+    python benchmarks/learn.py                              # all cases: hours on two cores
+    python benchmarks/learn.py --only ppo-cartpole --seeds 1,2
+    python benchmarks/learn.py --json                       # one JSON object on the last line
+
+Each run is a process, `ludus train … --json`, judged by the greedy evaluation over 100 episodes at its end. It becomes
+a line in the file of results as soon as it is over; started again, only runs that are not in there are made. With all
+of them there, the table goes to docs/learning_results.md. Exits with 0 if every seed that was run met its bar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORT = ROOT / "docs" / "learning_results.md"
+SEEDS = (1, 2, 3, 4, 5)
+EPISODES = 100
+HIDDEN_VELOCITY = "examples/hidden_velocity.py:make"
+FOR_HIDDEN_VELOCITY = (  # a function of one's own has no preset
+    "--num-steps 128 --minibatch-size 512 --num-epochs 10 --gamma 0.98 --lam 0.9 --learning-rate 1e-3 --anneal"
+    " --reward-scale 0.05"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is trained, and what the mean return must be: at least `bar`, or below it if `is_limit`."""
+
+    name: str
+    algorithm: str
+    env: str
+    steps: int
+    bar: float
+    is_limit: bool = False
+    is_alone: bool = False  # it needs all cores, so nothing else runs beside it
+    settings: str = ""  # further options of `ludus train`
+
+    def command(self, seed: int) -> list[str]:
+        """What a person would type after `ludus`; where the trial goes is added."""
+        words = f"train {self.algorithm} {self.env} --steps {self.steps} --seed {seed} {self.settings}"
+        return [*shlex.split(words), "--threads", "1", "--eval-episodes", str(EPISODES)]
+
+    def is_met(self, value: float) -> bool:
+        return value < self.bar if self.is_limit else value >= self.bar
+
+    @property
+    def wanted(self) -> str:
+        return f"{'<' if self.is_limit else '≥'} {self.bar:g}"
+
+
+CASES = (
+    Case(name="ppo-cartpole", algorithm="ppo", env="CartPole-v1", steps=100_000, bar=475),
+    Case(name="a2c-cartpole", algorithm="a2c", env="CartPole-v1", steps=500_000, bar=475),
+    Case(name="impala-cartpole", algorithm="impala", env="CartPole-v1", steps=500_000, bar=475, is_alone=True),
+    Case(name="appo-cartpole", algorithm="appo", env="CartPole-v1", steps=500_000, bar=475, is_alone=True),
+    Case(name="ppo-hidden-velocity-lstm", algorithm="ppo", env=HIDDEN_VELOCITY, steps=200_000, bar=475,
+         settings=f"--recurrent lstm {FOR_HIDDEN_VELOCITY}"),
+    Case(name="ppo-hidden-velocity", algorithm="ppo", env=HIDDEN_VELOCITY, steps=200_000, bar=300, is_limit=True,
+         settings=FOR_HIDDEN_VELOCITY),
+    Case(name="ppo-acrobot", algorithm="ppo", env="Acrobot-v1", steps=1_000_000, bar=-90),
+    Case(name="ppo-lunarlander", algorithm="ppo", env="LunarLander-v3", steps=1_000_000, bar=200),
+    Case(name="ppo-pendulum", algorithm="ppo", env="Pendulum-v1", steps=300_000, bar=-250),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Run:
+    case: Case
+    seed: int
+
+    @property
+    def words(self) -> list[str]:
+        return self.case.command(self.seed)
+
+
+class Results:
+    """The lines of earlier runs, found by the command that was run."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: dict[str, dict[str, Any]] = {}
+        for line in path.read_text().splitlines() if path.exists() else ():
+            try:
+                told = json.loads(line)
+                self._found[told["command"]] = told
+            except (ValueError, KeyError, TypeError):
+                continue  # torn by a kill: that run is made again
+
+    def find(self, run: Run) -> dict[str, Any] | None:
+        return self._found.get(shlex.join(run.words))
+
+    def add(self, run: Run, result: dict[str, Any]) -> None:
+        told = {"case": run.case.name, "seed": run.seed, "command": shlex.join(run.words), "result": result}
+        told["date"] = datetime.date.today().isoformat()
+        told["versions"] = versions()
+        self._found[told["command"]] = told
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        is_torn = self._path.exists() and not self._path.read_bytes().endswith(b"\n")
+        with self._path.open("a") as file:
+            file.write("\n" * is_torn + json.dumps(told) + "\n")
+
+    def returns(self, case: Case, seeds: Sequence[int]) -> list[float | None]:
+        found = [self.find(Run(case, seed)) for seed in seeds]
+        return [None if told is None else float(told["result"]["eval_return_mean"]) for told in found]
+
+    def seconds(self, case: Case, seeds: Sequence[int]) -> float | None:
+        found = [told["result"]["seconds"] for seed in seeds if (told := self.find(Run(case, seed)))]
+        return mean(found) if found else None
+
+    def told(self, cases: Sequence[Case], seeds: Sequence[int]) -> list[dict[str, Any]]:
+        return [told for case in cases for seed in seeds if (told := self.find(Run(case, seed)))]
+
+
+# ---- running
+
+
+def train(run: Run, project: Path) -> dict[str, Any]:
+    """The object that `ludus train --json` ends with. Raises `RuntimeError` with what it said, if it failed."""
+    trial = f"{run.case.name}-{run.seed}"
+    shutil.rmtree(project / trial, ignore_errors=True)  # of a run that was cut off
+    words = [*run.words, "--json", "--project", str(project), "--trial", trial]
+    done = subprocess.run(
+        [sys.executable, "-m", "ludus.cli.main", *words],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        raise RuntimeError(f"exit code {done.returncode}: {done.stderr.strip()[-500:]}")
+    result: dict[str, Any] = json.loads(lines[-1])
+    return result
+
+
+def run_all(runs: Sequence[Run], results: Results, *, project: Path, jobs: int) -> int:
+    """Make the runs, `jobs` at a time; those that need all cores come last, one by one. Returns how many failed."""
+    num_failed = num_done = 0
+    for at_once, some in (
+        (jobs, [run for run in runs if not run.case.is_alone]),
+        (1, [run for run in runs if run.case.is_alone]),
+    ):
+        for run, outcome in finished(some, project=project, jobs=at_once):
+            num_done += 1
+            name = f"{num_done} of {len(runs)}   {run.case.name}, seed {run.seed}"
+            if isinstance(outcome, Exception):
+                num_failed += 1
+                print(f"{name}: failed. {outcome}", file=sys.stderr, flush=True)
+                continue
+            results.add(run, outcome)
+            figure = outcome["eval_return_mean"]
+            verdict = "met" if run.case.is_met(figure) else "NOT met"
+            print(
+                f"{name}: return {figure:.1f}, {run.case.wanted} {verdict}, {outcome['seconds']:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+    return num_failed
+
+
+def finished(runs: Sequence[Run], *, project: Path, jobs: int) -> Iterator[tuple[Run, dict[str, Any] | Exception]]:
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        asked = {pool.submit(train, run, project): run for run in runs}
+        try:
+            for future in concurrent.futures.as_completed(asked):
+                error = future.exception()
+                yield asked[future], error if isinstance(error, Exception) else future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)  # interrupted: those that run have been, too
+
+
+# ---- telling
+
+
+def versions() -> dict[str, str]:
+    found = {name: importlib.metadata.version(name) for name in ("ludus", "torch", "numpy", "gymnasium")}
+    return {"python": platform.python_version(), **found}
+
+
+def table(cases: Sequence[Case], seeds: Sequence[int], results: Results) -> list[list[str]]:
+    rows = [["case", "steps", *(f"seed {seed}" for seed in seeds), "mean", "bar", "met", "seconds"]]
+    for case in cases:
+        returns = results.returns(case, seeds)
+        known = [value for value in returns if value is not None]
+        seconds = results.seconds(case, seeds)
+        rows.append(
+            [
+                case.name,
+                f"{case.steps:,}",
+                *("–" if value is None else f"{value:.1f}" for value in returns),
+                f"{mean(known):.1f}" if known else "–",
+                case.wanted,
+                f"{sum(map(case.is_met, known))} of {len(seeds)}",
+                "–" if seconds is None else f"{seconds:.0f}",
+            ]
+        )
+    return rows
+
+
+def as_text(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+
+
+def as_markdown(rows: Sequence[Sequence[str]]) -> str:
+    head, *body = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([head, "|---|" + "--:|" * (len(rows[0]) - 1), *body])
+
+
+def report(cases: Sequence[Case], seeds: Sequence[int], results: Results) -> str:
+    told = results.told(cases, seeds)
+    dates = sorted({one["date"] for one in told})
+    used = sorted({", ".join(f"{name} {version}" for name, version in one["versions"].items()) for one in told})
+    commands = "\n".join(f"ludus {shlex.join(case.command(seeds[0]))}" for case in cases)
+    return f"""# What is learnt
+
+Returns of greedy play, means over {EPISODES} episodes, one column for each seed. The settings are those that `ludus
+train` has for these environments and those in the commands below, the same for every seed. `make learn` makes this page
+again. Seconds are the mean over the runs of a case; two are run at a time, unless they need both cores.
+
+{as_markdown(table(cases, seeds, results))}
+
+`ppo-hidden-velocity` is there to fail: without memory the environment of `examples/hidden_velocity.py` cannot be
+played well, so what the one with an LSTM reaches is due to its memory.
+
+The commands; `--seed` is {", ".join(map(str, seeds))}:
+
+```
+{commands}
+```
+
+{" to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "never"}; {"; ".join(used)}; {os.cpu_count()} cores, \
+{platform.machine()}.
+"""
+
+
+def as_json(cases: Sequence[Case], seeds: Sequence[int], results: Results) -> dict[str, Any]:
+    rows = []
+    for case in cases:
+        returns = results.returns(case, seeds)
+        met = [value is not None and case.is_met(value) for value in returns]
+        rows.append(
+            {
+                "case": case.name,
+                "algorithm": case.algorithm,
+                "env": case.env,
+                "steps": case.steps,
+                "bar": case.bar,
+                "is_limit": case.is_limit,
+                "returns": dict(zip(map(str, seeds), returns, strict=True)),
+                "num_met": sum(met),
+                "num_seeds": len(seeds),
+                "seconds": results.seconds(case, seeds),
+            }
+        )
+    return {"cases": rows, "versions": versions()}
+
+
+def parse(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", metavar="CASE,…", help="these cases: " + ", ".join(case.name for case in CASES))
+    parser.add_argument("--seeds", metavar="N,…", default=",".join(map(str, SEEDS)), help="default: 1,2,3,4,5")
+    parser.add_argument("--jobs", metavar="N", type=int, default=2, help="runs at a time (default: 2)")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        type=Path,
+        default=ROOT / "trials" / "learning" / "results.jsonl",
+        help="where results are kept (default: trials/learning/results.jsonl)",
+    )
+    parser.add_argument(
+        "--report",
+        metavar="FILE.md",
+        type=Path,
+        help="write the page there, with whatever is known (default: docs/, once all runs are)",
+    )
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON on standard output")
+    args = parser.parse_args(words)
+    known = {case.name: case for case in CASES}
+    names = args.only.split(",") if args.only else list(known)
+    if missing := [name for name in names if name not in known]:
+        parser.error(f"there is no case {missing[0]!r}; there are {', '.join(known)}")
+    args.cases = [known[name] for name in names]
+    args.seeds = [int(seed) for seed in args.seeds.split(",")]
+    return args
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    args = parse(words)
+    results = Results(args.out)
+    wanted = [Run(case, seed) for case in args.cases for seed in args.seeds]
+    missing = [run for run in wanted if results.find(run) is None]
+    if len(missing) < len(wanted):
+        print(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {args.out}", file=sys.stderr)
+    try:
+        num_failed = run_all(missing, results, project=args.out.absolute().parent / "trials", jobs=max(1, args.jobs))
+    except KeyboardInterrupt:
+        print(f"interrupted; what is done is in {args.out}, and the same command goes on", file=sys.stderr)
+        return 130
+    print(as_text(table(args.cases, args.seeds, results)))
+    is_whole = len(results.told(CASES, SEEDS)) == len(CASES) * len(SEEDS)
+    if args.report is not None:
+        args.report.write_text(report(args.cases, args.seeds, results), encoding="utf-8")
+    elif is_whole:
+        REPORT.write_text(report(CASES, SEEDS, results), encoding="utf-8")
+    told = as_json(args.cases, args.seeds, results)
+    if args.json:
+        print(json.dumps(told))
+    is_all_met = all(row["num_met"] == row["num_seeds"] for row in told["cases"])
+    return 0 if is_all_met and not num_failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

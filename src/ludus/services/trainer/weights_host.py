@@ -1,0 +1,87 @@
+"""The weights, served from a thread of the trainer's process under a name of their own.
+
+A trainer answers calls between its turns only, and in a turn of the synchronous flow it waits for simulators and for
+other ranks. These need its weights to answer: the thread has them while the trainer waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from ludus.rpc import address
+from ludus.rpc.call import Pending
+from ludus.services.weights.service import WeightsService
+from ludus.workers import context
+from ludus.workers.remote import Remote
+from ludus.workers.server import WorkerServer
+
+__all__ = ["TrialWeights", "WeightsHost"]
+
+_LOG = logging.getLogger(__name__)
+_NODE = "weights"
+
+
+class WeightsHost:
+    """From `start` to `close`, answers for `service` where the server `beside` can be reached."""
+
+    def __init__(self, service: WeightsService, *, beside: WorkerServer) -> None:
+        here, there = context.current(), address.parse(beside.address)
+        host = there.tcp.rpartition(":")[0]
+        self._service = service
+        self._server = WorkerServer(
+            f"{_NODE}/0",
+            experiment=here.experiment,
+            trial=here.trial,
+            names=here.names,
+            host=host or "127.0.0.1",
+            port=0 if host else None,
+            secret=here.secret,
+        )
+        self._is_closing = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="weights", daemon=True)
+
+    def start(self) -> None:
+        """May be called twice."""
+        if self._thread.is_alive():
+            return
+        self._server.register_service(self._service, but=["statistics"])
+        self._thread.start()
+
+    def close(self) -> None:
+        """May be called twice."""
+        self._is_closing.set()
+        self._server.wake()
+        if self._thread.is_alive():
+            self._thread.join(5.0)
+
+    def _serve(self) -> None:
+        try:
+            while not self._is_closing.is_set():
+                self._server.handle_requests(timeout_s=0.5)
+        except Exception:
+            _LOG.exception("the weights are not served any more")
+        finally:
+            self._service.close()
+            self._server.close()
+
+
+class TrialWeights:
+    """The weights of the trial that this process belongs to: a source for `WeightsClient`. Travels in arguments."""
+
+    def __init__(self) -> None:
+        self._remote: Remote | None = None
+
+    def submit(self, command: str, *args: Any, **kwargs: Any) -> Pending:
+        if self._remote is None:
+            self._remote = Remote(_NODE).replica(0)
+        return self._remote.submit(command, *args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_remote": None}
+
+    def close(self) -> None:
+        if self._remote is not None:
+            self._remote.close()
+            self._remote = None
