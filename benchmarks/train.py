@@ -55,7 +55,7 @@ OURS = {
             200_000,
         ),
     ],
-    "time475": [Ours("train ppo CartPole-v1 --stop-at-return 475", 1_000_000, 1_000_000)],
+    "time475": [Ours("train ppo CartPole-v1 --stop-at-return 475", 100_000, 100_000)],
     "pong": [
         Ours(
             "train appo ALE/Pong-v5 --flow async --num-envs 16 --num-steps 32 --num-epochs 1 --minibatch-size 512"

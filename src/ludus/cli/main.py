@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import ludus
 from ludus import errors
 from ludus.cli import options
 
-__all__ = ["main"]
+__all__ = ["entry", "main"]
 
 
 class _Command(NamedTuple):
@@ -96,5 +98,18 @@ def _parsers(wanted: str | None) -> tuple[argparse.ArgumentParser, argparse.Argu
     return parser, own
 
 
+def entry() -> NoReturn:
+    """The console script: run one command and leave at once.
+
+    Taking apart all that torch has loaded takes half a second that nobody needs; what wants to be told of the end is.
+    """
+    code = main()
+    logging.shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

@@ -131,6 +131,8 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
                 policy,
                 TrialWeights(),
                 model=MODEL,
+                # sync: each request by itself. Which come together is chance, and other batches round otherwise.
+                max_batch=1024 if config.flow == "async" else 1,
                 replicas=train.inference,
                 restarts=_SIMULATOR_RESTARTS,
             )

@@ -31,6 +31,7 @@ class RemoteSource:
         self._logs: list[EpisodeLog | None] = [None] * len(indices)
         self._seconds = {"step_envs": 0.0, "act": 0.0, "wait": 0.0}
         self._told = [(0.0, 0.0)] * len(indices)
+        self._incarnations: list[str | None] = [None] * len(indices)
         self._num_lost = 0
 
     def collect(self, learner: Learner) -> tuple[Segment, list[Episode]]:
@@ -42,6 +43,7 @@ class RemoteSource:
         busiest = (0.0, 0.0)
         for index, answer in enumerate(answers):
             segment = Segment.from_nest(answer["segment"])
+            self._note_incarnation(index, answer["incarnation"])
             log = self._logs[index] or EpisodeLog(segment.num_rows)
             self._logs[index] = log
             episodes += log.read(segment)
@@ -64,17 +66,22 @@ class RemoteSource:
                 if time.monotonic() > until:
                     raise errors.TrainingError(f"simulator {index} did not come back in {_PATIENCE_S:.0f} s") from error
                 _LOG.warning("simulator %d was lost (%s); it is asked again", index, error)
-                self._num_lost += 1
-                self._logs[index] = None
-                self._told[index] = (0.0, 0.0)
                 time.sleep(0.1)
                 call = self._simulators[index].submit("collect", version)
+
+    def _note_incarnation(self, index: int, incarnation: str) -> None:
+        """One that was started again has begun other episodes, whether or not a call of ours was lost with it."""
+        if self._incarnations[index] not in (None, incarnation):
+            self._num_lost += 1
+            self._logs[index] = None
+            self._told[index] = (0.0, 0.0)
+        self._incarnations[index] = incarnation
 
     def seconds(self) -> dict[str, float]:
         return dict(self._seconds)
 
     def counts(self) -> dict[str, float]:
-        return {"segments_lost": self._num_lost}
+        return {"simulators_lost": self._num_lost}
 
     def save(self) -> Nest:
         saved = [one.submit("save_worlds") for one in self._simulators]

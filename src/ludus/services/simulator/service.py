@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +65,7 @@ class SimulatorService(Worker):
         self._version = -1
         self._rewinds = 0
         self._wait_s = 0.0
+        self._incarnation = uuid.uuid4().hex  # a simulator that is started again has other episodes
         server.register_service(self)
 
     def _start(self) -> None:
@@ -132,7 +134,12 @@ class SimulatorService(Worker):
             self._load(version)
         rollout = self._simulator.collect(version)
         told = self._simulator.statistics()
-        return {"segment": rollout.segment.to_nest(), "step_s": told.step_s, "act_s": told.act_s}
+        return {
+            "segment": rollout.segment.to_nest(),
+            "step_s": told.step_s,
+            "act_s": told.act_s,
+            "incarnation": self._incarnation,
+        }
 
     @register
     def save_worlds(self) -> Nest:
