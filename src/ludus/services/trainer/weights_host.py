@@ -7,9 +7,11 @@ other ranks. These need its weights to answer: the thread has them while the tra
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from typing import Any
 
+from ludus.core import WorkerStatus
 from ludus.rpc import address
 from ludus.rpc.call import Pending
 from ludus.services.weights.service import WeightsService
@@ -47,6 +49,10 @@ class WeightsHost:
         if self._thread.is_alive():
             return
         self._server.register_service(self._service, but=["statistics"])
+        self._server.register_handler("ping", self._ping)
+        self._server.register_handler("stats", lambda: {**self._ping(), **self._service.stats()})
+        for command in ("pause", "resume", "interrupt", "exit"):  # sent to all workers: it stays as long as its trainer
+            self._server.register_handler(command, lambda: None)
         self._thread.start()
 
     def close(self) -> None:
@@ -55,6 +61,9 @@ class WeightsHost:
         self._server.wake()
         if self._thread.is_alive():
             self._thread.join(5.0)
+
+    def _ping(self) -> dict[str, Any]:
+        return {"status": WorkerStatus.RUNNING.value, "pid": os.getpid()}
 
     def _serve(self) -> None:
         try:

@@ -1,0 +1,120 @@
+"""Settings: where they come from, what goes over what, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from ludus import options
+from ludus.errors import ConfigError
+from ludus.experiment import presets
+from ludus.experiment.config import Config, TrainConfig, resolve
+from ludus.learn.algorithms import registry
+from ludus.learn.networks.config import NetworkConfig
+
+
+def test_presets_go_over_defaults_and_the_user_over_presets() -> None:
+    preset = presets.find("ppo", "CartPole-v1")
+    plain = resolve("ppo", "Nothing-v0").algorithm
+    config = resolve("ppo", "CartPole-v1", {"gamma": 0.5})
+    assert preset
+    assert plain == registry.config_class("ppo")()
+    assert config.algorithm.gamma == 0.5
+    for name, value in preset.items():
+        if name not in ("gamma",):
+            found = next(getattr(part, name) for part in (config.train, config.algorithm, config.network) if
+                         hasattr(part, name))  # fmt: skip
+            assert found == value
+
+
+def test_every_preset_is_of_settings_that_exist() -> None:
+    for tables in (presets._PRESETS, presets._RECURRENT):
+        for algorithm, table in tables.items():
+            for pattern, _ in table:
+                env = pattern.replace("*", "")
+                extra = {"recurrent": "lstm"} if tables is presets._RECURRENT else {}
+                resolve(algorithm, env, extra)
+
+
+def test_settings_are_parsed_from_text() -> None:
+    config = resolve("ppo", "CartPole-v1", {"hidden": "32,16", "steps": "1e5", "anneal": "no", "simulators": "none"})
+    assert config.network.hidden == (32, 16)
+    assert config.train.steps == 100_000
+    assert config.algorithm.anneal is False
+    assert config.train.simulators is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"learning_rat": 1e-3}, "Did you mean learning_rate"),
+        ({"stpes": 5}, "Did you mean steps"),
+        ({"hiden": (8,)}, "Did you mean hidden"),
+        ({"xyzzy": 1}, "ludus train --help"),
+        ({"steps": "many"}, "steps='many' is not a whole number"),
+        ({"steps": 0}, "steps=0 is less than 1"),
+        ({"gamma": 1.5}, "gamma=1.5 is more than 1"),
+        ({"flow": "asink"}, "Did you mean 'async'"),
+        ({"recurrent": "lstn"}, "Did you mean 'lstm'"),
+        ({"env_args": "[1]"}, "a JSON object"),
+        ({"env_args": "{"}, "not JSON"),
+        ({"flow": "async", "simulators": 0}, "use flow=sync, or simulators=1"),
+        ({"inference": 1, "simulators": 0}, "give simulators=1 or more"),
+        ({"trainers": 2, "simulators": 3}, "a multiple of 2"),
+        ({"groups": 4, "num_envs": 2}, "4 groups need as many environments"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_nearest_or_a_way_out(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve("ppo", "CartPole-v1", settings)
+    assert message in str(caught.value)
+
+
+def test_an_unknown_algorithm_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'impala'"):
+        resolve("impalla", "CartPole-v1")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "flow", "num_simulators", "is_embedded"),
+    [
+        ("ppo", {}, "sync", 0, True),
+        ("ppo", {"simulators": 2}, "sync", 2, False),
+        ("ppo", {"inference": 1}, "sync", 1, False),
+        ("ppo", {"trainers": 2}, "sync", 0, False),
+        ("ppo", {"engine": "ray"}, "sync", 0, False),
+        ("ppo", {"flow": "async"}, "async", 1, False),
+        ("appo", {}, "async", 1, False),
+        ("appo", {"trainers": 2}, "async", 2, False),
+        ("impala", {"flow": "sync"}, "sync", 0, True),
+        ("a2c", {}, "sync", 0, True),
+    ],
+)
+def test_where_a_run_lives_follows_from_its_settings(
+    algorithm: str, settings: dict[str, Any], flow: str, num_simulators: int, is_embedded: bool
+) -> None:
+    config = resolve(algorithm, "CartPole-v1", settings)
+    assert (config.flow, config.num_simulators, config.is_embedded) == (flow, num_simulators, is_embedded)
+
+
+@pytest.mark.parametrize("algorithm", registry.NAMES)
+def test_every_setting_has_help(algorithm: str) -> None:
+    for part in (TrainConfig, registry.config_class(algorithm), NetworkConfig):
+        for option in options.describe(part):
+            assert len(option.help) > 5, option.name
+
+
+@pytest.mark.parametrize("algorithm", registry.NAMES)
+def test_no_name_is_in_two_parts(algorithm: str) -> None:
+    parts = (TrainConfig, registry.config_class(algorithm), NetworkConfig)
+    names = [field.name for part in parts for field in dataclasses.fields(part)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("algorithm", registry.NAMES)
+def test_written_as_json_and_read_it_is_the_same(algorithm: str) -> None:
+    config = resolve(algorithm, "CartPole-v1", {"hidden": (8, 4), "seed": 7, "threads": 1})
+    assert Config.from_json(json.loads(json.dumps(config.to_json()))) == config

@@ -1,0 +1,131 @@
+"""Runs over many processes, of which some are killed: they finish, or go on where they were."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ludus.experiment.metrics import read_metrics
+from ludus.remote import training
+
+from . import runs
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
+SMALL = {
+    "num_envs": 4, "num_steps": 32, "num_epochs": 1, "seed": 3, "threads": 1, "eval_episodes": 2,
+    "checkpoint_seconds": 0.1,
+}  # fmt: skip
+
+
+def killer(folder: Path, *victims: str) -> tuple[Callable[[int, dict[str, float]], None], list[str]]:
+    """A callback that kills one worker at each call, and whom it has killed."""
+    left, killed = list(victims), []
+
+    def on_progress(step: int, values: dict[str, float]) -> None:
+        if left:
+            worker = left.pop(0)
+            os.kill(runs.pid_of(folder, worker), signal.SIGKILL)
+            killed.append(worker)
+
+    return on_progress, killed
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "victims"),
+    [
+        ("appo", {"simulators": 2}, ("simulator/0", "simulator/1")),
+        ("impala", {"simulators": 2, "inference": 1}, ("inference/0", "simulator/1")),
+        ("impala", {"simulators": 1, "inference": 2}, ("inference/1", "inference/0")),
+    ],
+)
+def test_async_goes_on_without_whoever_is_killed_and_counts_everything_once(
+    tmp_path: Path, algorithm: str, settings: dict[str, Any], victims: tuple[str, ...]
+) -> None:
+    on_progress, killed = killer(tmp_path / "run", *victims)
+    run = training.train(
+        algorithm, "CartPole-v1", on_progress=on_progress, project=str(tmp_path), trial="run", batch_segments=2,
+        **{**SMALL, "steps": 60_000, **settings},
+    )  # fmt: skip
+    assert killed == list(victims)
+    assert run.result["steps"] >= 60_000
+    lines = [line for line in read_metrics(run.trial_dir) if "count/segments_pushed" in line]
+    for line in lines:
+        trained, stale, queued = (line[f"count/segments_{name}"] for name in ("trained", "stale", "queued"))
+        assert trained + stale + queued == line["count/segments_pushed"]
+        assert queued <= 4
+        assert line["lag/max"] <= 16
+        assert line["step"] <= trained * 4 * 32  # no segment's steps were counted twice
+    assert lines[-1]["lag/mean"] >= 0.0
+    assert run.policy.num_steps == run.result["steps"]
+
+
+def test_sync_waits_for_a_simulator_that_was_killed_and_goes_on(tmp_path: Path) -> None:
+    on_progress, killed = killer(tmp_path / "run", "simulator/1")
+    run = training.train(
+        "ppo", "CartPole-v1", on_progress=on_progress, project=str(tmp_path), trial="run",
+        **{**SMALL, "simulators": 2, "steps": 60_000},
+    )  # fmt: skip
+    assert killed == ["simulator/1"]
+    assert run.result["steps"] >= 60_000
+    assert max(line.get("count/simulators_lost", 0) for line in read_metrics(run.trial_dir)) >= 1
+
+
+def test_sync_over_simulators_is_exact_also_after_the_driver_was_killed(tmp_path: Path) -> None:
+    settings = {**SMALL, "simulators": 2, "steps": 20_000, "project": str(tmp_path)}
+    child = runs.start(runs.train, "ppo", "CartPole-v1", {**settings, "trial": "killed"})
+    runs.wait_until(lambda: runs.saved_step(tmp_path / "killed"))
+    runs.kill(child)
+    runs.wait_until(lambda: not runs.is_worked_on(tmp_path / "killed"))  # its workers notice, and leave
+    assert not (tmp_path / "killed" / "result.json").exists()
+    resumed = training.resume("killed", project=str(tmp_path)).result
+    whole = training.train("ppo", "CartPole-v1", **settings, trial="whole").result
+    assert resumed["weights_hash"] == whole["weights_hash"]
+    assert resumed["steps"] == whole["steps"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("ppo", {"simulators": 1, "inference": 1}),
+        ("ppo", {"trainers": 2, "simulators": 2}),
+        ("appo", {"simulators": 1}),
+    ],
+)
+def test_ctrl_c_lets_the_trainers_keep_what_they_have_and_says_how_to_go_on(
+    tmp_path: Path, algorithm: str, settings: dict[str, Any]
+) -> None:
+    words = ["train", algorithm, "CartPole-v1", "--trial", "stopped", "--project", str(tmp_path)]
+    given = {**SMALL, "steps": 20_000, **settings, "checkpoint_seconds": 3600}
+    for name, value in given.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    child = runs.start(runs.command, words, str(tmp_path / "said"))
+    metrics = tmp_path / "stopped" / "metrics.jsonl"
+    runs.wait_until(lambda: metrics.exists() and metrics.read_text(), timeout_s=90)
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGINT)
+    child.join(60)
+    said = (tmp_path / "said").read_text()
+    assert child.exitcode == 130, said
+    assert "go on with: ludus resume stopped" in said
+    assert 0 < runs.saved_step(tmp_path / "stopped") < 20_000
+    resumed = training.resume("stopped", project=str(tmp_path)).result
+    assert resumed["steps"] >= 20_000
+    if algorithm == "ppo":
+        whole = training.train(algorithm, "CartPole-v1", **{**given, "project": str(tmp_path), "trial": "whole"})
+        assert resumed["weights_hash"] == whole.result["weights_hash"]
+
+
+def test_a_trainer_that_is_killed_ends_the_run_with_how_to_go_on(tmp_path: Path) -> None:
+    on_progress, killed = killer(tmp_path / "run", "trainer/0")
+    with pytest.raises(training.errors.TrainingError, match="ludus resume run"):
+        training.train(
+            "appo", "CartPole-v1", on_progress=on_progress, project=str(tmp_path), trial="run",
+            **{**SMALL, "steps": 60_000},
+        )  # fmt: skip
+    assert killed
+    assert training.resume("run", project=str(tmp_path)).result["steps"] >= 60_000

@@ -1,0 +1,257 @@
+"""Whole runs in this process: worlds of many kinds, what is written, what is kept when something goes wrong."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ludus import data, envs
+from ludus.data.digest import digest
+from ludus.errors import CheckpointError, ConfigError, EnvError, TrainingError
+from ludus.experiment import wiring
+from ludus.experiment.checkpoints import CheckpointStore
+from ludus.experiment.config import resolve
+from ludus.experiment.flows.report import Report
+from ludus.experiment.metrics import read_metrics
+from ludus.experiment.training import Training, load_config, write_trial
+from ludus.remote import training as runs
+
+torch.set_num_threads(1)
+GAMES = Path(__file__).parents[1] / "services" / "simulator" / "worlds.py"
+TINY = {"num_envs": 4, "num_steps": 16, "num_epochs": 1, "minibatch_size": 32, "threads": 1, "eval_episodes": 2}
+
+
+def train(folder: Path, env: str = "CartPole-v1", algorithm: str = "ppo", **settings: Any) -> runs.TrainingRun:
+    return runs.train(algorithm, env, **{"project": str(folder), "seed": 1, "steps": 300, **TINY, **settings})
+
+
+@pytest.mark.parametrize("env", ["pettingzoo:connect_four_v3", "mpe2:simple_spread_v3"])
+@pytest.mark.parametrize("recurrent", ["none", "gru"])
+def test_worlds_of_several_agents_are_trained_in(tmp_path: Path, env: str, recurrent: str) -> None:
+    result = train(tmp_path, env, recurrent=recurrent, num_steps=24).result
+    assert result["steps"] >= 300
+    assert np.isfinite(result["eval_return_mean"])
+    assert all(np.isfinite(line["train/loss"]) for line in read_metrics(Path(result["trial"])) if "train/loss" in line)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "impala"])
+def test_where_agents_take_turns_only_allowed_choices_of_those_who_may_act_are_learnt_from(algorithm: str) -> None:
+    config = resolve(algorithm, "pettingzoo:connect_four_v3", {**TINY, "flow": "sync"})
+    groups = wiring.make_groups(config)
+    from ludus.learn.policies.policy import Policy
+    from ludus.services.simulator.chooser import InlineChooser
+
+    policy = Policy(wiring.make_policy_spec(config, groups[0].spec), seed=1)
+    learner = wiring.make_learner(config, policy)
+    simulator = wiring.make_simulator(config, groups, policy, InlineChooser(policy.runner()), seed=1)
+    for _ in range(6):
+        segment = simulator.collect(learner.version).segment
+        active = segment.active[:-1]
+        assert 0 < active.sum() <= active.size / 2  # of two agents one acts at a time
+        assert segment.mask is not None
+        chosen = np.take_along_axis(segment.mask[:-1], segment.action[..., None], axis=2)[..., 0]
+        assert chosen[active].all()
+        assert np.isfinite(learner.update(segment)["loss"])
+    simulator.close()
+
+
+def test_worlds_that_raise_are_begun_anew_and_training_goes_on(tmp_path: Path) -> None:
+    run = train(tmp_path, f"{GAMES}:brittle", steps=1500, num_envs=8)
+    lines = read_metrics(run.trial_dir)
+    assert run.result["steps"] >= 1500
+    assert lines[-2]["count/dropped_rows"] > 0
+    assert run.result["eval_return_mean"] == 10.0  # of episodes that came to their end
+
+
+def test_worlds_that_always_raise_end_the_run_with_their_error(tmp_path: Path) -> None:
+    with pytest.raises(EnvError, match="the game broke"):
+        train(tmp_path, f"{GAMES}:brittle", env_args='{"raise_at": 1, "one_in": 1}')
+
+
+def test_worlds_that_never_give_a_whole_segment_end_the_run_instead_of_going_on_for_ever(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="nothing to learn from"):
+        train(tmp_path, f"{GAMES}:brittle", env_args='{"raise_at": 3, "one_in": 1}')
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "appo"])
+def test_every_algorithm_runs_in_the_sync_flow(tmp_path: Path, algorithm: str) -> None:
+    settings: dict[str, Any] = {"flow": "sync", "minibatch_size": 0}
+    result = train(tmp_path, algorithm=algorithm, **settings).result
+    again = train(tmp_path, algorithm=algorithm, **settings).result
+    assert result["weights_hash"] == again["weights_hash"]
+
+
+def test_a_run_leaves_what_its_folder_promises(tmp_path: Path) -> None:
+    told: list[tuple[int, dict[str, float]]] = []
+    run = train(tmp_path, trial="monday", on_progress=lambda step, values: told.append((step, values)))
+    folder = tmp_path / "monday"
+    assert run.trial_dir == folder
+    assert load_config(folder) == resolve(
+        "ppo", "CartPole-v1", {**TINY, "project": str(tmp_path), "seed": 1, "steps": 300, "trial": "monday"}
+    )
+    assert json.loads((folder / "result.json").read_text()) == run.result
+    assert "torch" in json.loads((folder / "versions.json").read_text())
+    step, content = CheckpointStore(folder / "checkpoints").load()
+    assert step == run.result["steps"] == told[-1][0]
+    assert digest(content["weights"]) == run.result["weights_hash"]
+    assert sum(value for name, value in told[-1][1].items() if name.startswith("time/") and "per" not in name) == (
+        pytest.approx(1.0)
+    )
+    assert json.loads((folder / "trial.json").read_text())["ended"] == "finished"
+    with pytest.raises(ConfigError, match="ludus resume monday"):
+        train(tmp_path, trial="monday")
+
+
+def test_a_run_that_has_ended_is_returned_by_resume_as_it_is(tmp_path: Path) -> None:
+    run = train(tmp_path, trial="monday")
+    assert runs.resume("monday", project=str(tmp_path)).result == run.result
+
+
+class Enough(KeyboardInterrupt):
+    """What a callback may raise to end a run as Ctrl-C would."""
+
+
+def enough(step: int, values: dict[str, float]) -> None:
+    raise Enough
+
+
+@pytest.fixture
+def told_at_every_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ludus.experiment.training._METRICS_EVERY_S", 0.0)
+
+
+@pytest.mark.usefixtures("told_at_every_update")
+def test_a_callback_that_interrupts_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
+    whole = train(tmp_path, trial="whole")
+    with pytest.raises(Enough):
+        train(tmp_path, trial="part", on_progress=enough)
+    assert "stopped at step" in json.loads((tmp_path / "part" / "trial.json").read_text())["ended"]
+    resumed = runs.resume("part", project=str(tmp_path))
+    assert resumed.result["weights_hash"] == whole.result["weights_hash"]
+
+
+@pytest.mark.usefixtures("told_at_every_update")
+def test_no_metric_is_told_twice_of_one_step_after_a_stop(tmp_path: Path) -> None:
+    with pytest.raises(Enough):
+        train(tmp_path, trial="part", on_progress=enough)
+    with pytest.raises(Enough):
+        runs.resume("part", project=str(tmp_path), on_progress=enough)
+    runs.resume("part", project=str(tmp_path))
+    lines = read_metrics(tmp_path / "part")
+    told = Counter((line["step"], name) for line in lines for name in line if "/" in name)
+    assert max(told.values()) == 1
+    steps = [line["step"] for line in lines]
+    assert steps == sorted(steps)
+    assert len(steps) >= 3
+
+
+class ScriptedFlow:
+    """Gives reports; notes what is done to it."""
+
+    def __init__(self, *reports: Report | None, error: Exception | None = None) -> None:
+        self._reports = list(reports)
+        self._error = error
+        self.num_closed = 0
+
+    def turn(self, progress: float) -> Report | None:
+        if not self._reports and self._error is not None:
+            raise self._error
+        return self._reports.pop(0)
+
+    def save(self) -> Any:
+        return None
+
+    def restore(self, saved: Any) -> bool:
+        return saved is not None
+
+    def close(self) -> None:
+        self.num_closed += 1
+
+
+def scripted(folder: Path, flow: ScriptedFlow, **settings: Any) -> Training:
+    config = resolve("ppo", "CartPole-v1", {**TINY, "project": str(folder), **settings})
+    write_trial(folder, config)
+    from ludus.learn.policies.policy import Policy
+
+    policy = Policy(wiring.make_policy_spec(config, envs.spec("CartPole-v1")), seed=1)
+    return Training(config, folder, flow, wiring.make_learner(config, policy))
+
+
+def test_nothing_to_learn_from_yet_is_no_turn(tmp_path: Path) -> None:
+    with scripted(tmp_path, ScriptedFlow(None, Report(num_steps=100))) as training:
+        assert not training.turn()
+        assert training.num_steps == 0
+        assert training.turn()
+        assert training.num_steps == 100
+
+
+def test_asked_to_stop_it_keeps_what_was_done_and_is_stopped_before_its_end(tmp_path: Path) -> None:
+    flow = ScriptedFlow(Report(num_steps=64), Report(num_steps=64))
+    with scripted(tmp_path, flow, checkpoint_seconds=3600) as training:
+        training.turn()
+        assert not training.is_stopped
+        training.ask_stop()
+        training.turn()
+        assert training.is_stopped
+        assert not training.is_done
+    assert [record.step for record in CheckpointStore(tmp_path / "checkpoints").records()] == [128]
+    assert flow.num_closed == 1
+
+
+def test_stopped_while_there_is_nothing_to_learn_from_it_stops_too(tmp_path: Path) -> None:
+    with scripted(tmp_path, ScriptedFlow(Report(num_steps=64), None), checkpoint_seconds=3600) as training:
+        training.turn()
+        training.ask_stop()
+        training.turn()
+        assert training.is_stopped
+    assert [record.step for record in CheckpointStore(tmp_path / "checkpoints").records()] == [64]
+
+
+def test_checkpoints_are_written_as_often_as_asked_and_no_more_are_kept(tmp_path: Path) -> None:
+    flow = ScriptedFlow(*[Report(num_steps=10) for _ in range(5)])
+    with scripted(tmp_path, flow, checkpoint_seconds=0, keep_checkpoints=2) as training:
+        for _ in range(5):
+            training.turn()
+    assert [record.step for record in CheckpointStore(tmp_path / "checkpoints").records()] == [40, 50]
+
+
+def test_a_torn_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
+    flow = ScriptedFlow(*[Report(num_steps=10) for _ in range(3)])
+    with scripted(tmp_path, flow, checkpoint_seconds=0) as training:
+        for _ in range(3):
+            training.turn()
+    newest = tmp_path / "checkpoints" / "checkpoint-000000030.ludus"
+    newest.write_bytes(newest.read_bytes()[:-7])
+    with scripted(tmp_path, ScriptedFlow()) as training:
+        assert training.restore()
+        assert training.num_steps == 20
+    for path in (tmp_path / "checkpoints").glob("*.ludus"):
+        path.write_bytes(b"")
+    with scripted(tmp_path, ScriptedFlow()) as training, pytest.raises(CheckpointError, match="no checkpoint"):
+        training.restore()
+
+
+def test_what_a_checkpoint_holds_can_be_sent_anywhere(tmp_path: Path) -> None:
+    with wiring.embedded(resolve("ppo", "CartPole-v1", TINY), tmp_path) as training:
+        training.turn()
+        training.checkpoint()
+    _, content = CheckpointStore(tmp_path / "checkpoints").load()
+    data.encode(content)
+    assert {"weights", "learner", "flow", "num_steps"} <= content.keys()
+
+
+def test_it_ends_as_soon_as_a_greedy_evaluation_is_good_enough(tmp_path: Path) -> None:
+    run = train(tmp_path, steps=200_000, stop_at_return=30.0, num_envs=8, num_steps=32, learning_rate=3e-3)
+    assert run.result["steps"] < 100_000
+    assert runs.evaluate(run.trial_dir, episodes=20, seed=1 + 7919)["return_mean"] >= 30.0
+
+
+def test_a_misspelt_environment_is_told_before_anything_is_begun(tmp_path: Path) -> None:
+    with pytest.raises(EnvError, match="CartPole-v1"):
+        train(tmp_path, "CartPloe-v1")

@@ -1,0 +1,299 @@
+"""The learner on synthetic segments: against a plain reference, in parts, by rows, saved and gone on with."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import plain_ppo
+import pytest
+import torch
+from synthetic_segments import ACTIONS, make_learner, make_policy, make_segment, parameters_of
+
+from ludus import data
+from ludus.data import nest as nests
+from ludus.data.segment import Segment
+from ludus.errors import TrainingError
+from ludus.learn.algorithms.learner import Learner
+from ludus.learn.algorithms.ppo import PPOConfig
+
+WHOLE = {"num_epochs": 1, "minibatch_size": 0}
+ALGORITHMS = ("ppo", "a2c", "impala", "appo")
+
+
+@pytest.mark.parametrize("kind", sorted(ACTIONS))
+@pytest.mark.parametrize("recurrent", ["none", "gru"])
+def test_a_step_of_ppo_is_that_of_the_plain_one(kind: str, recurrent: str) -> None:
+    policy = make_policy(ACTIONS[kind], recurrent=recurrent)
+    plain = copy.deepcopy(policy)
+    segment = make_segment(policy, has_mask=kind != "continuous")
+    settings: dict[str, Any] = {**WHOLE, "entropy_coef": 0.01, "learning_rate": 1e-2}
+    figures = make_learner("ppo", policy, **settings).update(segment)
+    expected = plain_ppo.take_step(plain, segment, PPOConfig(**settings))
+    assert {name: figures[name] for name in expected} == pytest.approx(expected, abs=1e-5)
+    np.testing.assert_allclose(parameters_of(policy), parameters_of(plain), atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_what_inactive_steps_hold_changes_nothing(name: str) -> None:
+    found = []
+    for junk in (0.0, 7.0):
+        policy = make_policy()
+        segment = make_segment(policy)
+        idle = ~segment.active[:-1]
+        assert idle.any()
+        segment.action[idle] = int(junk) % 3
+        segment.logp[idle] = -junk
+        make_learner(name, policy, **WHOLE).update(segment)
+        found.append(parameters_of(policy))
+    assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("kind", sorted(ACTIONS))
+@pytest.mark.parametrize("recurrent", ["none", "lstm"])
+def test_every_algorithm_learns_from_every_kind_of_action(name: str, kind: str, recurrent: str) -> None:
+    policy = make_policy(ACTIONS[kind], recurrent=recurrent)
+    before = parameters_of(policy)
+    segment = make_segment(policy, has_mask=kind != "continuous")
+    figures = make_learner(name, policy, entropy_coef=0.01).update(segment)
+    assert all(np.isfinite(list(figures.values())))
+    moved = parameters_of(policy) != before
+    # what leads from memory is zero in the beginning where the memory is
+    assert moved.mean() > (0.99 if recurrent == "none" else 0.9)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_better_actions_become_more_likely(name: str) -> None:
+    """One choice is always rewarded, the others never."""
+    policy = make_policy()
+    learner = make_learner(name, policy, learning_rate=0.02)
+    for seed in range(40):
+        segment = make_segment(policy, num_rows=16, seed=seed, stray=0.0)
+        segment.reward[...] = segment.action == 1
+        learner.update(segment)
+    params, _ = policy.runner()(segment.obs[0], None, segment.first[0])
+    assert (params.argmax(axis=1) == 1).all()
+    assert learner.version == 40
+
+
+@pytest.mark.parametrize("name", ["ppo", "a2c", "impala"])
+@pytest.mark.parametrize("recurrent", ["none", "gru"])
+def test_accumulated_gradients_make_the_same_step(name: str, recurrent: str) -> None:
+    found = []
+    for accumulate in (1, 2, 3):
+        policy = make_policy(recurrent=recurrent)
+        learner = make_learner(name, policy, accumulate=accumulate, learning_rate=1e-2, **WHOLE)
+        figures = learner.update(make_segment(policy))
+        found.append((parameters_of(policy), figures["loss"]))
+    for parameters, loss in found[1:]:
+        np.testing.assert_allclose(parameters, found[0][0], atol=1e-5)
+        assert loss == pytest.approx(found[0][1], abs=1e-5)
+
+
+def test_accumulated_parts_are_worked_on_one_after_the_other() -> None:
+    """The point of parts: the forward pass of one begins after the backward pass of the one before."""
+    policy = make_policy()
+    learner = make_learner("ppo", policy, accumulate=2, **WHOLE)
+    log: list[str] = []
+    evaluate, loss = policy.evaluate, learner.algorithm.loss
+
+    def noted_evaluate(*args: Any) -> Any:
+        log.append("forward")
+        return evaluate(*args)
+
+    def noted_loss(view: Any) -> Any:
+        log.append("loss")
+        return loss(view)
+
+    policy.evaluate, learner.algorithm.loss = noted_evaluate, noted_loss  # type: ignore[method-assign]
+    learner.update(make_segment(policy))
+    assert log == ["forward", *["forward", "loss"] * 2]  # the first has the values, for the targets
+
+
+def test_recurrent_minibatches_are_whole_rows_with_their_own_memory() -> None:
+    policy = make_policy(recurrent="gru")
+    segment = make_segment(policy, num_steps=4, num_rows=6)
+    (memory_name,) = segment.memory
+    segment.memory[memory_name][...] = np.arange(6)[:, None]
+    segment.obs[..., 0] = np.arange(6)
+    learner = make_learner("ppo", policy, num_epochs=2, minibatch_size=8)
+    seen: list[list[float]] = []
+    evaluate = policy.evaluate
+
+    def noted(obs: Any, memory: Any = None, first: Any = None) -> Any:
+        rows = memory[memory_name][:, 0]
+        assert obs.shape[0] == 5
+        assert torch.equal(rows, obs[0, :, 0])  # each row has the memory that is its own
+        assert torch.equal(first, torch.from_numpy(segment.first)[:, rows.long()])
+        seen.append(sorted(rows.tolist()))
+        return evaluate(obs, memory, first)
+
+    policy.evaluate = noted  # type: ignore[method-assign]
+    learner.update(segment)
+    assert seen[0] == [0, 1, 2, 3, 4, 5]  # values, for the targets
+    for epoch in (seen[1:4], seen[4:7]):
+        assert [len(rows) for rows in epoch] == [2, 2, 2]
+        assert sorted(row for rows in epoch for row in rows) == [0, 1, 2, 3, 4, 5]
+    assert len(seen) == 7
+
+
+def test_minibatches_hold_every_active_step_once_in_each_epoch() -> None:
+    policy = make_policy()
+    segment = make_segment(policy, num_steps=8, num_rows=8)
+    segment.obs[..., 0] = np.arange(9)[:, None] * 8 + np.arange(8)
+    learner = make_learner("ppo", policy, num_epochs=3, minibatch_size=16)
+    loss, seen = learner.algorithm.loss, []
+
+    def noted(view: Any) -> Any:
+        seen.append(len(view.logp))
+        return loss(view)
+
+    learner.algorithm.loss = noted  # type: ignore[method-assign]
+    before = learner.num_gradient_steps
+    learner.update(segment)
+    assert len(seen) == learner.num_gradient_steps - before == 12
+    assert sum(seen) == 3 * segment.num_active
+    assert max(seen) - min(seen) <= 1
+
+
+def test_a_forbidden_choice_is_neither_chosen_nor_learnt() -> None:
+    policy = make_policy()
+    segment = make_segment(policy, has_mask=True)
+    segment.mask[...] = [True, False, True]
+    rng = np.random.default_rng(0)
+    params, _ = policy.runner()(segment.obs[0], None, segment.first[0])
+    for step in range(segment.num_steps):
+        segment.action[step], segment.logp[step] = policy.head.sample(params, rng, segment.mask[step])
+    assert set(np.unique(segment.action)) <= {0, 2}
+    before = policy.weights()["model.policy_bias"]
+    make_learner("ppo", policy, **WHOLE).update(segment)
+    after = policy.weights()["model.policy_bias"]
+    assert after[1] == before[1]
+    assert after[0] != before[0]
+
+
+def test_the_step_size_falls_to_zero_over_the_run() -> None:
+    moves = []
+    for progress in (0.0, 0.5, 1.0):
+        policy = make_policy()
+        before = parameters_of(policy)
+        make_learner("ppo", policy, anneal=True, **WHOLE).update(make_segment(policy), progress=progress)
+        moves.append(np.abs(parameters_of(policy) - before).max())
+    assert moves[1] == pytest.approx(moves[0] / 2, rel=1e-2)
+    assert moves[2] == 0.0
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("recurrent", ["none", "lstm"])
+def test_half_precision_comes_near_the_whole(name: str, recurrent: str) -> None:
+    losses = {}
+    for precision in ("float32", "bfloat16"):
+        policy = make_policy(recurrent=recurrent)
+        learner = make_learner(name, policy, precision=precision, **WHOLE)
+        losses[precision] = learner.update(make_segment(policy))["loss"]
+        assert parameters_of(policy).dtype == np.float32
+    assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.05, abs=0.05)
+    assert losses["bfloat16"] != losses["float32"]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("recurrent", ["none", "lstm"])
+def test_saved_sent_through_the_codec_and_restored_it_goes_on_bit_by_bit(name: str, recurrent: str) -> None:
+    def learn(learner: Learner, seeds: range) -> None:
+        for seed in seeds:
+            segment = make_segment(make_policy(recurrent=recurrent), seed=seed)
+            learner.update(segment, progress=seed / 10)
+
+    def fresh() -> Learner:
+        policy = make_policy(recurrent=recurrent, normalise_obs=True, seed=4)
+        return make_learner(name, policy, anneal=True, num_epochs=2, minibatch_size=10)
+
+    whole, early, late = fresh(), fresh(), fresh()
+    learn(whole, range(6))
+    learn(early, range(3))
+    late.restore(data.decode(data.encode(early.save())))
+    learn(late, range(3, 6))
+    assert (late.version, late.num_gradient_steps) == (whole.version, whole.num_gradient_steps)
+    ours, theirs = whole.save(), late.save()
+    for mine, other in zip(nests.leaves(ours), nests.leaves(theirs), strict=True):
+        assert np.array_equal(mine, other)
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_says_what_may_help() -> None:
+    policy = make_policy()
+    segment = make_segment(policy)
+    segment.reward[0, 0] = np.nan
+    with pytest.raises(TrainingError, match=r"diverged.*learning_rate.*last checkpoint"):
+        make_learner("ppo", policy, **WHOLE).update(segment)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_segment_with_nothing_to_learn_from_is_no_divergence(name: str) -> None:
+    policy = make_policy()
+    segment = make_segment(policy)
+    segment.active[...] = False
+    before = parameters_of(policy)
+    learner = make_learner(name, policy)
+    learner.update(segment)
+    assert np.array_equal(parameters_of(policy), before)
+    assert learner.version == 1
+
+
+def test_more_minibatches_than_active_steps_do_no_harm() -> None:
+    policy = make_policy()
+    segment = make_segment(policy)
+    segment.active[...] = False
+    segment.active[0, :2] = True
+    figures = make_learner("ppo", policy, minibatch_size=5, num_epochs=1).update(segment)
+    assert np.isfinite(figures["loss"])
+
+
+def test_rewards_are_scaled_before_they_are_learnt_from() -> None:
+    found = []
+    for scale in (1.0, 0.1):
+        policy = make_policy()
+        segment = make_segment(policy)
+        segment.reward /= np.float32(scale)
+        make_learner("a2c", policy, reward_scale=scale, **WHOLE).update(segment)
+        found.append(parameters_of(policy))
+    np.testing.assert_allclose(*found, atol=1e-6)
+
+
+def test_advantages_of_appo_are_normalised_over_active_steps_alone() -> None:
+    policy = make_policy()
+    learner = make_learner("appo", policy, **WHOLE)
+    seen: list[np.ndarray] = []
+    loss = learner.algorithm.loss
+
+    def noted(view: Any) -> Any:
+        x = torch.randn(view.logp.shape, generator=torch.Generator().manual_seed(1)) * 5 + 3
+        seen.append(view.normalise(x)[view.segment.active[:-1]].numpy())
+        return loss(view)
+
+    learner.algorithm.loss = noted  # type: ignore[method-assign]
+    segment = make_segment(policy)
+    learner.update(segment)
+    assert seen[0].size == segment.num_active
+    assert (seen[0].mean(), seen[0].std()) == pytest.approx((0.0, 1.0), abs=1e-3)
+
+
+def test_segments_are_not_changed_by_learning() -> None:
+    policy = make_policy()
+    segment = make_segment(policy)
+    kept = Segment.from_nest(nests.map(lambda leaf: None if leaf is None else np.array(leaf), segment.to_nest()))
+    make_learner("ppo", policy, reward_scale=0.5).update(segment)
+    for mine, other in zip(nests.leaves(segment.to_nest()), nests.leaves(kept.to_nest()), strict=True):
+        assert (mine is None and other is None) or np.array_equal(mine, other)
+
+
+def test_a_read_only_segment_can_be_learnt_from() -> None:
+    policy = make_policy()
+    segment = make_segment(policy)
+    frozen = replace(segment)
+    for leaf in nests.leaves(frozen.to_nest()):
+        if leaf is not None:
+            leaf.flags.writeable = False
+    assert make_learner("ppo", policy).update(frozen)

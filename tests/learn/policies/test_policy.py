@@ -1,0 +1,104 @@
+"""Policies: what is chosen with is what is learnt from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ludus.data import nest as nests
+from ludus.data.actions import Continuous, Discrete, MultiDiscrete
+from ludus.data.spec import ArraySpec
+from ludus.errors import DataError
+from ludus.learn.networks.config import NetworkConfig
+from ludus.learn.policies.policy import Policy, PolicySpec
+from ludus.learn.policies.runner import NumpyRunner, TorchRunner
+
+torch.set_num_threads(1)
+VECTOR = ArraySpec((4,), np.float32)
+
+
+def make(seed: int = 1, **settings: Any) -> Policy:
+    return Policy(PolicySpec(**{"obs": VECTOR, "action": Discrete(3), **settings}), seed=seed)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("action", [Discrete(3), MultiDiscrete((2, 3)), Continuous((-1.0, -1.0), (1.0, 1.0))])
+@pytest.mark.parametrize("num_rows", [1, 64, 513])
+def test_the_runner_gives_what_the_learner_sees(activation: str, action: Any, num_rows: int) -> None:
+    policy = make(action=action, network=NetworkConfig(hidden=(16, 8), activation=activation))
+    runner = policy.runner()
+    assert isinstance(runner, NumpyRunner)
+    obs = np.random.default_rng(0).standard_normal((num_rows, 4)).astype(np.float32)
+    params, memory = runner(obs, None, np.zeros(num_rows, np.bool_))
+    expected, _ = policy.evaluate(torch.from_numpy(obs))
+    assert memory is None
+    np.testing.assert_allclose(params, expected.detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_step_by_step_memory_is_that_of_whole_sequences(kind: str) -> None:
+    policy = make(network=NetworkConfig(hidden=(8,), recurrent=kind, recurrent_size=6))
+    rng = np.random.default_rng(0)
+    obs = rng.standard_normal((7, 3, 4)).astype(np.float32)
+    first = rng.random((7, 3)) < 0.3
+    runner, memory = policy.runner(), policy.initial_memory(3)
+    begun = nests.map(np.copy, memory)
+    steps = []
+    for step in range(7):
+        params, memory = runner(obs[step], memory, first[step])
+        steps.append(params)
+    whole, _ = policy.evaluate(torch.from_numpy(obs), nests.map(torch.from_numpy, begun), torch.from_numpy(first))
+    np.testing.assert_allclose(np.stack(steps), whole.detach().numpy(), atol=1e-5)
+
+
+def test_the_seed_decides_the_weights_and_torchs_own_state_is_left_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    one, same, other = make(seed=1), make(seed=1), make(seed=2)
+    assert torch.equal(torch.rand(1), expected)
+    assert all(np.array_equal(one.weights()[name], same.weights()[name]) for name in one.weights())
+    assert any(not np.array_equal(one.weights()[name], other.weights()[name]) for name in one.weights())
+
+
+def test_weights_are_copies_and_those_of_another_network_are_refused() -> None:
+    policy = make()
+    kept = policy.weights()
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(1.0)
+    assert not np.array_equal(kept["model.policy_bias"], policy.weights()["model.policy_bias"])
+    policy.load_weights(kept)
+    assert np.array_equal(kept["model.policy_bias"], policy.weights()["model.policy_bias"])
+    with pytest.raises(DataError, match="of another network"):
+        policy.load_weights(make(network=NetworkConfig(hidden=(8, 8, 8))).weights())
+    with pytest.raises(DataError, match="are due"):
+        policy.load_weights(make(network=NetworkConfig(hidden=(8, 8))).weights())
+
+
+def test_normalised_observations_have_mean_0_and_deviation_1_of_all_that_was_seen() -> None:
+    policy = make(normalise_obs=True)
+    assert isinstance(policy.runner(), TorchRunner)
+    rng = np.random.default_rng(0)
+    batches = [rng.normal(3.0 + i, 0.5 + i, (5 * (i + 1), 2, 4)).astype(np.float32) for i in range(4)]
+    for batch in batches:
+        policy.normaliser.update(torch.from_numpy(batch))
+    seen = np.concatenate([batch.reshape(-1, 4) for batch in batches])
+    expected = np.clip((seen - seen.mean(0)) / seen.std(0), -10, 10)
+    np.testing.assert_allclose(policy.normaliser(torch.from_numpy(seen)).numpy(), expected, atol=1e-3)
+    assert float(policy.normaliser.count) == len(seen)
+
+
+def test_normalisation_is_part_of_the_weights_and_leaves_integers_alone() -> None:
+    obs = {"image": ArraySpec((4,), np.uint8), "speed": ArraySpec((2,), np.float32)}
+    policy, other = make(obs=obs, normalise_obs=True), make(obs=obs, normalise_obs=True, seed=9)
+    seen = {"image": torch.full((6, 4), 7, dtype=torch.uint8), "speed": torch.arange(12.0).view(6, 2)}
+    policy.normaliser.update(seen)
+    scaled = policy.normaliser(seen)
+    assert torch.equal(scaled["image"], seen["image"])
+    assert abs(float(scaled["speed"].mean())) < 1e-5
+    other.load_weights(policy.weights())
+    assert torch.equal(other.normaliser(seen)["speed"], scaled["speed"])

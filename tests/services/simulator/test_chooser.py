@@ -1,0 +1,81 @@
+"""Parameters from an inference service are those of the policy here: the same seed, the same segments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ludus import envs
+from ludus.data import nest as nests
+from ludus.discovery.memory import MemoryNames
+from ludus.learn.networks.config import NetworkConfig
+from ludus.learn.policies.policy import Policy, PolicySpec
+from ludus.services.inference.client import InferenceClient
+from ludus.services.inference.service import InferenceService
+from ludus.services.simulator.chooser import Chooser, InlineChooser, RemoteChooser
+from ludus.services.simulator.simulator import Simulator
+from ludus.services.weights.store import VersionStore
+from ludus.workers.server import WorkerServer
+
+torch.set_num_threads(1)
+
+
+class Answered:
+    """A call whose service is in this process, and has answered."""
+
+    def __init__(self, service: InferenceService, *args: Any) -> None:
+        self._outcomes: list[Any] = []
+        service.forward(*args).bind(lambda value, error: self._outcomes.append((value, error)))
+        service._poll()
+
+    def result(self) -> Any:
+        value, error = self._outcomes[0]
+        if error is not None:
+            raise error
+        return value
+
+
+class InProcess:
+    def __init__(self, service: InferenceService) -> None:
+        self._service = service
+
+    def submit(self, command: str, *args: Any) -> Answered:
+        assert command == "forward"
+        return Answered(self._service, *args)
+
+
+@pytest.mark.parametrize("recurrent", ["none", "lstm"])
+@pytest.mark.parametrize("sizes", [(4,), (2, 2)])
+def test_remote_inference_gives_the_segments_that_the_policy_itself_would(
+    tmp_path: Path, sizes: tuple[int, ...], recurrent: str
+) -> None:
+    world = envs.spec("CartPole-v1")
+    network = NetworkConfig(hidden=(16,), recurrent=recurrent, recurrent_size=8)
+    spec = PolicySpec(obs=world.obs, action=world.action, network=network)
+    store = VersionStore(tmp_path, keep=4)
+    policies = {number: Policy(spec, seed=number) for number in (7, 8)}
+    for number, policy in policies.items():
+        store.publish("policy", policy.weights(), number=number)
+    server = WorkerServer("inference/0", experiment="e", trial="t", names=MemoryNames())
+    service = InferenceService(server, spec, tmp_path)
+    service.configure()
+    remote = RemoteChooser(InferenceClient(InProcess(service)))  # type: ignore[arg-type]
+    here = Policy(spec)
+
+    def simulate(chooser: Chooser) -> Simulator:
+        groups = [envs.make("CartPole-v1", size) for size in sizes]
+        return Simulator(groups, here.head, chooser, num_steps=12, seed=5, memory_spec=here.memory_spec)
+
+    inline, elsewhere = simulate(InlineChooser(here.runner())), simulate(remote)
+    for number in (7, 8, 7):
+        here.load_weights(policies[number].weights())
+        remote.version = number
+        mine, theirs = inline.collect(number).segment, elsewhere.collect(number).segment
+        pairs = zip(nests.leaves(mine.to_nest()), nests.leaves(theirs.to_nest()), strict=True)
+        assert all(np.array_equal(a, b) if a is not None else b is None for a, b in pairs)
+    inline.close()
+    elsewhere.close()

@@ -1,0 +1,204 @@
+"""The simulator: every number in its row and step, whatever the groups; worlds that raise; saved and gone on with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ludus import data, envs
+from ludus.core import Worlds
+from ludus.data import nest as nests
+from ludus.data.segment import Segment
+from ludus.errors import EnvError
+from ludus.learn.networks.config import NetworkConfig
+from ludus.learn.policies.policy import Policy, PolicySpec
+from ludus.services.simulator.chooser import InlineChooser
+from ludus.services.simulator.episodes import EpisodeLog
+from ludus.services.simulator.simulator import Simulator
+
+from . import worlds as games
+from .worlds import MarkedWorlds
+
+torch.set_num_threads(1)
+BRITTLE = f"{games.__file__}:brittle"
+
+
+class LateChooser:
+    """As an inference service elsewhere: what is asked for is answered when it is wanted, not before."""
+
+    is_remote = True
+
+    def __init__(self, policy: Policy) -> None:
+        self._runner = policy.runner()
+        self.log: list[str] = []
+
+    def begin(self, obs: Any, memory: Any, first: Any) -> Any:
+        self.log.append("begin")
+        return nests.map(np.copy, obs), nests.map(lambda leaf: None if leaf is None else leaf.copy(), memory), first
+
+    def finish(self, ticket: Any) -> Any:
+        self.log.append("finish")
+        return self._runner(*ticket)
+
+
+def policy_for(worlds: Worlds, **settings: Any) -> Policy:
+    network = NetworkConfig(hidden=(8,), **settings)
+    return Policy(PolicySpec(obs=worlds.spec.obs, action=worlds.spec.action, network=network), seed=2)
+
+
+def simulate(groups: list[Any], *, late: bool = False, num_steps: int = 8, **settings: Any) -> Simulator:
+    policy = policy_for(groups[0], **settings)
+    chooser = LateChooser(policy) if late else InlineChooser(policy.runner())
+    return Simulator(
+        groups, policy.head, chooser, num_steps=num_steps, seed=5, memory_spec=policy.memory_spec, num_slots=2
+    )
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["inline", "remote"])
+@pytest.mark.parametrize("sizes", [(3,), (2, 1), (1, 1, 1)])
+def test_every_number_is_in_its_row_and_step(sizes: tuple[int, ...], late: bool) -> None:
+    groups = [MarkedWorlds(size, mark=mark) for mark, size in enumerate(sizes)]
+    simulator = simulate(groups, late=late)
+    marks = np.repeat(np.arange(len(sizes)), [2 * size for size in sizes])
+    places = np.concatenate([np.arange(2 * size) for size in sizes])
+    for begun_at in (0, 8, 16):
+        segment = simulator.collect(version=begun_at).segment
+        steps = np.arange(begun_at, begun_at + 9)
+        assert np.array_equal(segment.obs[..., 0], np.broadcast_to(marks, (9, 6)))
+        assert np.array_equal(segment.obs[..., 1], np.broadcast_to(places, (9, 6)))
+        assert np.array_equal(segment.obs[..., 2], np.broadcast_to(steps[:, None], (9, 6)))
+        # five steps, the final observation, and anew
+        assert np.array_equal(segment.active[:, 0], steps % 6 != 5)
+        assert np.array_equal(segment.first[:, 0], steps % 6 == 0)
+        assert np.array_equal(segment.terminated[:, 0], steps[1:] % 6 == 5)
+        # the mask leaves one choice, which is done, and rewarded in the same row and step
+        choice = (places[None] + steps[:, None]) % 4
+        assert np.array_equal(segment.mask.argmax(axis=2), choice)
+        assert np.array_equal(segment.action, choice[:-1])
+        assert np.array_equal(segment.reward, np.where(segment.active[:-1], choice[:-1], 0.0))
+        assert np.allclose(segment.logp, 0.0, atol=1e-6)
+        assert np.array_equal(segment.version, np.full(8, begun_at))
+        assert np.array_equal(segment.state[0, :, 1], np.concatenate([np.arange(size) for size in sizes]))
+
+
+def test_with_inference_elsewhere_one_group_is_stepped_while_another_is_chosen_for() -> None:
+    groups = [MarkedWorlds(1, mark=0), MarkedWorlds(1, mark=1)]
+    policy = policy_for(groups[0])
+    chooser = LateChooser(policy)
+    Simulator(groups, policy.head, chooser, num_steps=3, seed=1).collect(0)
+    assert chooser.log == ["begin", *["begin", "finish"] * 5, "finish"]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["inline", "remote"])
+def test_recurrent_memory_is_that_before_the_first_observation(late: bool) -> None:
+    groups = [envs.make("CartPole-v1", size) for size in (2, 1)]
+    simulator = simulate(groups, late=late, recurrent="gru", recurrent_size=4)
+    policy = policy_for(groups[0], recurrent="gru", recurrent_size=4)
+    memory = policy.initial_memory(3)
+    runner = policy.runner()
+    for _ in range(3):
+        segment = simulator.collect(0).segment
+        for mine, theirs in zip(nests.leaves(segment.memory), nests.leaves(memory), strict=True):
+            np.testing.assert_allclose(mine, theirs, atol=1e-5)
+        for step in range(8):
+            params, memory = runner(segment.obs[step], memory, segment.first[step])
+            logp = policy.head.logp(torch.from_numpy(params), torch.from_numpy(segment.action[step]))
+            np.testing.assert_allclose(segment.logp[step], logp.numpy(), atol=1e-4)
+    simulator.close()
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1", "Pendulum-v1"])
+@pytest.mark.parametrize("recurrent", ["none", "lstm"])
+def test_saved_and_restored_it_goes_on_bit_by_bit(env: str, recurrent: str) -> None:
+    def made() -> Simulator:
+        return simulate([envs.make(env, 2), envs.make(env, 2)], recurrent=recurrent, num_steps=30)
+
+    one, other = made(), made()
+    for version in range(3):
+        one.collect(version)
+    other.restore(data.decode(data.encode(one.save())))
+    for version in range(3, 6):
+        mine, theirs = one.collect(version), other.collect(version)
+        assert mine.episodes == theirs.episodes
+        assert same(mine.segment, theirs.segment)
+    assert one.statistics().num_steps == other.statistics().num_steps
+    one.close()
+    other.close()
+
+
+def same(first: Segment, second: Segment) -> bool:
+    pairs = zip(nests.leaves(first.to_nest()), nests.leaves(second.to_nest()), strict=True)
+    return all(np.array_equal(a, b) if a is not None else b is None for a, b in pairs)
+
+
+def test_a_checkpoint_of_other_groups_is_refused() -> None:
+    one, two = simulate([envs.make("CartPole-v1", 2)]), simulate([envs.make("CartPole-v1", 1) for _ in range(2)])
+    one.collect(0)
+    with pytest.raises(EnvError, match="1 groups of worlds, this run 2"):
+        two.restore(one.save())
+
+
+def test_worlds_that_cannot_tell_where_they_are_are_not_saved() -> None:
+    simulator = simulate([MarkedWorlds(1, mark=0)])
+    simulator.collect(0)
+    assert simulator.save() is None
+
+
+def test_the_rows_of_a_world_that_raised_are_void_and_counted() -> None:
+    worlds = envs.make(BRITTLE, 8)
+    simulator = simulate([worlds], num_steps=12)
+    num_void = num_active = 0
+    returns = []
+    for _ in range(10):
+        failures = worlds.statistics().num_failures
+        rollout = simulator.collect(0)
+        void = ~rollout.segment.active.any(axis=0)
+        assert void.any() == (worlds.statistics().num_failures > failures)
+        num_void += int(void.sum())
+        num_active += rollout.segment.num_active
+        returns += rollout.episodes
+    told = simulator.statistics()
+    assert 0 < num_void == told.num_dropped_rows
+    assert told.num_steps == num_active
+    count, last = simulator.failures()
+    assert count >= num_void
+    assert "the game broke" in last
+    assert returns
+    assert max(episode.total for episode in returns) == 10.0
+    simulator.close()
+
+
+# --- episodes
+
+
+def test_the_log_of_episodes_is_that_of_a_plain_loop() -> None:
+    rng = np.random.default_rng(0)
+    log, rows, steps = EpisodeLog(6), 6, 7
+    totals, lengths = [0.0] * rows, [0] * rows
+    for _ in range(30):
+        segment = Segment.allocate(steps, rows, obs=data.ArraySpec((1,), np.float32), action=MarkedWorlds.spec.action)
+        segment.active[...] = rng.random((steps + 1, rows)) < 0.8
+        segment.active[0, ~segment.active.any(axis=0)] = True
+        segment.reward[...] = rng.integers(-3, 4, (steps, rows))
+        segment.terminated[...] = rng.random((steps, rows)) < 0.15
+        segment.truncated[...] = rng.random((steps, rows)) < 0.15
+        if (void := int(rng.integers(0, 12))) < rows:
+            segment.active[:, void] = False
+        expected = []
+        for step in range(steps):
+            for row in range(rows):
+                totals[row] += float(segment.reward[step, row])
+                lengths[row] += int(segment.active[step, row])
+                if segment.terminated[step, row] or segment.truncated[step, row]:
+                    if row != void:
+                        expected.append((totals[row], lengths[row]))
+                    totals[row], lengths[row] = 0.0, 0
+        if void < rows:
+            totals[void], lengths[void] = 0.0, 0
+        assert [(episode.total, episode.length) for episode in log.read(segment)] == expected
+        other = EpisodeLog(rows)
+        other.restore(data.decode(data.encode(log.save())))
+        log = other
