@@ -32,6 +32,7 @@ from ludus.services.inference.service import InferenceService
 from ludus.services.simulator.chooser import Chooser, InlineChooser
 from ludus.services.simulator.service import SimulatorService, SimulatorSettings
 from ludus.services.simulator.simulator import Simulator
+from ludus.services.trainer import memory
 from ludus.services.trainer.ranks import TorchRanks
 from ludus.services.trainer.service import TrainerService
 from ludus.services.trainer.weights_host import TrialWeights, WeightsHost
@@ -96,6 +97,7 @@ def embedded(
     on_progress: Callable[[int, dict[str, float]], None] | None = None,
 ) -> Training:
     """All in this process: a simulator whose policy is the learner's own. No calls, no copies of weights."""
+    memory.keep_freed()
     groups = make_groups(config)
     torch.set_num_threads(config.train.threads or _embedded_threads(groups[0].spec))
     policy = Policy(make_policy_spec(config, groups[0].spec), seed=config.train.seed)
@@ -177,6 +179,7 @@ class TrainerFactory:
     def __call__(self, server: WorkerServer) -> TrainerJob:
         config, size = self.config, self.config.train.trainers
         rank = int(server.worker_name.rpartition("/")[2])
+        memory.keep_freed()
         torch.set_num_threads(_trainer_threads(config))
         ranks = _join(rank, size, server, config) if size > 1 else None
         policy = Policy(self.policy, seed=config.train.seed)

@@ -196,7 +196,8 @@ def test_half_precision_comes_near_the_whole(name: str, recurrent: str) -> None:
         losses[precision] = learner.update(make_segment(policy))["loss"]
         assert parameters_of(policy).dtype == np.float32
     assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.05, abs=0.05)
-    assert losses["bfloat16"] != losses["float32"]
+    is_twin = recurrent == "none"  # two small towers stay in float32: too small to gain
+    assert (losses["bfloat16"] == losses["float32"]) is is_twin
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

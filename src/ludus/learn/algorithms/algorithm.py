@@ -106,6 +106,6 @@ class Algorithm(Generic[C]):
         """
         raise NotImplementedError(f"{type(self).__name__} must define targets")
 
-    def loss(self, view: View) -> tuple[Tensor, dict[str, Tensor]]:
-        """What to go down, and figures for people."""
+    def loss(self, view: View) -> tuple[Tensor, dict[str, Any]]:
+        """What to go down, and figures for people: numbers, or tensors of one."""
         raise NotImplementedError(f"{type(self).__name__} must define loss")

@@ -31,9 +31,9 @@ class FlatParameters:
                 parameter.grad = self.grad[part].as_strided(parameter.shape, stride, start)
                 start = part.stop
 
-    def clip_(self, max_norm: float) -> torch.Tensor:
+    def clip_(self, max_norm: float) -> float:
         """Shorten the gradient to `max_norm`, if it is longer and that is not 0; gives its norm before."""
-        norm = torch.linalg.vector_norm(self.grad)
-        if max_norm > 0.0:
-            self.grad.mul_((max_norm / (norm + 1e-6)).clamp_(max=1.0))
+        norm = float(torch.linalg.vector_norm(self.grad))
+        if max_norm > 0.0 and not norm <= max_norm:  # not a number: so be it, the loss will tell
+            self.grad.mul_(max_norm / (norm + 1e-6))
         return norm

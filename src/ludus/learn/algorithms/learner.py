@@ -10,6 +10,7 @@ every rank makes the same step.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -76,30 +77,30 @@ class Learner:
         tensors = self._tensors(segment)
         if self.policy.normaliser is not None:
             self.policy.normaliser.update(tensors.obs, self._reduce)
-        sums: dict[str, torch.Tensor] = {}
+        sums: dict[str, float] = collections.defaultdict(float)
         num_views = 0
         for part in self._minibatches(tensors):
             self._flat.grad.zero_()
             for view in part:
                 loss, figures = self.algorithm.loss(view)
                 loss.backward()
-                figures = {**figures, "loss": loss}
+                sums["loss"] += float(loss.detach())
                 for name, figure in figures.items():
-                    sums[name] = sums[name] + figure.detach() if name in sums else figure.detach()
+                    sums[name] += float(figure)
             num_views += 1
             if self._reduce is not None:
                 self._reduce(self._flat.grad)
             norm = self._flat.clip_(self._config.max_grad_norm)
             self._optimiser.step()
             self.num_gradient_steps += 1
-            sums["gradient_norm"] = sums["gradient_norm"] + norm if "gradient_norm" in sums else norm
+            sums["gradient_norm"] += norm
         self.version += 1
         return self._figures(sums, num_views)
 
-    def _figures(self, sums: dict[str, torch.Tensor], num_views: int) -> dict[str, float]:
+    def _figures(self, sums: dict[str, float], num_views: int) -> dict[str, float]:
         if not sums:
             return {}
-        values = torch.stack(list(sums.values()))
+        values = torch.tensor(list(sums.values()), dtype=torch.float64, device=self._device)
         if self._reduce is not None:
             self._reduce(values)
         numbers = dict(zip(sums, (values / max(num_views, 1)).tolist(), strict=True))

@@ -38,8 +38,15 @@ class PPO(Algorithm[PPOConfig]):
             advantage = normalise(advantage, segment.active[:-1], reduce)
         return {"advantage": advantage, "value_target": value_target}
 
-    def loss(self, view: View) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, view: View) -> tuple[Tensor, dict[str, Any]]:
+        from ludus.learn.ops import clipped_loss as by_hand  # here, because it loads torch
+
         config, advantage = self.config, view.targets["advantage"]
+        if view.mask is None and view.weight is None and by_hand.is_for(view.head, view.params):
+            return by_hand.clipped_loss(
+                view.params, view.value, action=view.action, logp=view.logp, **view.targets,
+                clip=config.clip, value_coef=config.value_coef, entropy_coef=config.entropy_coef,
+            )  # fmt: skip
         logp, entropy = view.head.logp_and_entropy(view.params, view.action, view.mask)
         log_ratio = logp - view.logp
         ratio = log_ratio.exp()

@@ -1,0 +1,92 @@
+"""PPO's loss of a categorical policy with its gradient written out, in NumPy.
+
+For minibatches of some hundred rows, torch's graph of this loss costs as much as a small network's backward pass; the
+arithmetic is next to nothing. `PPO.loss` says the same in torch, for everything else; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ludus.learn.ops.distributions.categorical import Categorical
+
+__all__ = ["clipped_loss", "is_for"]
+
+_MOST_ENTRIES = 65_536  # beyond, torch is as fast
+
+
+def is_for(head: Any, params: torch.Tensor) -> bool:
+    """Whether `clipped_loss` can be used, and pays."""
+    return isinstance(head, Categorical) and params.device.type == "cpu" and params.numel() <= _MOST_ENTRIES
+
+
+def clipped_loss(
+    params: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    action: torch.Tensor,
+    logp: torch.Tensor,
+    advantage: torch.Tensor,
+    value_target: torch.Tensor,
+    clip: float,
+    value_coef: float,
+    entropy_coef: float,
+) -> tuple[torch.Tensor, dict[str, float]]:
+    """The mean loss over `[N]` steps, which carries the gradients of `params [N, choices]` and `value`, and figures."""
+    figures: dict[str, float] = {}
+    given = [tensor.numpy() for tensor in (action, logp, advantage, value_target)]
+    loss = _ClippedLoss.apply(params, value, given, (clip, value_coef, entropy_coef), figures)
+    return loss, figures
+
+
+class _ClippedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        context: Any,
+        params: torch.Tensor,
+        value: torch.Tensor,
+        given: list[Any],
+        settings: tuple[float, float, float],
+        figures: dict[str, float],
+    ) -> torch.Tensor:
+        action, old_logp, advantage, value_target = given
+        clip, value_coef, entropy_coef = settings
+        logits = params.numpy()
+        num_rows = len(logits)
+        rows = np.arange(num_rows)
+        logps = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
+        probs = np.exp(logps)
+        total = np.add.reduce(probs, axis=1, keepdims=True)
+        probs /= total
+        logps -= np.log(total)
+        log_ratio = logps[rows, action] - old_logp
+        ratio = np.exp(log_ratio)
+        plain = advantage * ratio
+        clipped = advantage * ratio.clip(1.0 - clip, 1.0 + clip)
+        negative_entropy = np.add.reduce(probs * logps, axis=1, keepdims=True)
+        error = value.numpy() - value_target
+        scale = np.float32(1.0 / num_rows)
+        # d(-min(plain, clipped)) / d logp is -plain where plain counts, and 0 where the ratio is clipped
+        slope = np.where(plain <= clipped, plain, np.float32(0.0)) * scale
+        gradient = logps - negative_entropy
+        gradient *= np.float32(entropy_coef) * scale
+        gradient += slope[:, None]
+        gradient *= probs
+        gradient[rows, action] -= slope
+        context.gradients = gradient, error * (np.float32(value_coef) * scale)
+        figures["policy_loss"] = -float(np.minimum(plain, clipped).mean())
+        figures["value_loss"] = 0.5 * float(error @ error) / num_rows
+        figures["entropy"] = -float(negative_entropy.mean())
+        figures["kl"] = float((ratio - log_ratio).mean()) - 1.0
+        loss = figures["policy_loss"] + value_coef * figures["value_loss"] - entropy_coef * figures["entropy"]
+        return params.new_tensor(loss)
+
+    @staticmethod
+    def backward(context: Any, of_loss: torch.Tensor) -> tuple[Any, ...]:
+        of_params, of_value = (torch.from_numpy(gradient) for gradient in context.gradients)
+        if float(of_loss) != 1.0:
+            of_params, of_value = of_params * of_loss, of_value * of_loss
+        return of_params, of_value, None, None, None
