@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from ludus.services.simulator.simulator import Simulator
 from ludus.services.trainer import memory
 from ludus.services.trainer.ranks import TorchRanks
 from ludus.services.trainer.service import TrainerService
-from ludus.services.trainer.weights_host import TrialWeights, WeightsHost
+from ludus.services.trainer.service_host import Hosted, ServiceHost
 from ludus.services.weights.service import WeightsService
 from ludus.services.weights.store import VersionStore
 from ludus.workers import context
@@ -123,15 +123,14 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
     train = config.train
     policy = make_policy_spec(config, envs.spec(train.env, **config.env_args))
     num_simulators = config.num_simulators
-    trainer = made.handle("trainer")
     if num_simulators:
-        arguments: dict[str, Any] = {"trainer": trainer, "weights": TrialWeights()}
+        arguments: dict[str, Any] = {"weights": Hosted("weights", 0)}
         if train.inference:
             arguments["inference"] = made.add(
                 "inference",
                 InferenceService,
                 policy,
-                TrialWeights(),
+                Hosted("weights", 0),
                 model=MODEL,
                 # sync: each request by itself. Which come together is chance, and other batches round otherwise.
                 max_batch=1024 if config.flow == "async" else 1,
@@ -186,9 +185,10 @@ class TrainerFactory:
         learner = make_learner(config, policy, ranks=ranks)
         weights = WeightsService(self.folder / "versions") if rank == 0 and config.num_simulators else None
         publish = _publisher(weights) if weights is not None else None
-        host = WeightsHost(weights, beside=server) if weights is not None else None
+        host = ServiceHost(weights, "weights/0", beside=server) if weights is not None else None
         if host is not None and config.flow == "sync":
             host.start()  # simulators need it before they can be put back where they were
+        hosts = [host] if host is not None else []
         flow: Flow
         if config.flow == "async":
             buffer = BufferService(max(config.train.queue, config.algorithm.batch_segments))
@@ -200,16 +200,17 @@ class TrainerFactory:
                 max_lag=config.train.max_lag,
                 ranks=ranks,
             )
-            server.register_service(buffer, but=["statistics"])
+            hosts.append(ServiceHost(buffer, f"buffer/{rank}", beside=server))
         else:
             flow = SyncFlow(self._source(rank, policy), learner, publish=publish, ranks=ranks)
         training = Training(config, self.folder, flow, learner, began=self.began, ranks=ranks)
         training.restore()
-        if weights is not None and host is not None:
+        if weights is not None:
             _rewind(weights.store, learner.version)
             weights.publish(MODEL, policy.weights(), number=learner.version)
-            host.start()
-        return TrainerJob(training, ranks, host)
+        for each in hosts:
+            each.start()
+        return TrainerJob(training, ranks, hosts)
 
     def _source(self, rank: int, policy: Policy) -> Source:
         config = self.config
@@ -224,10 +225,10 @@ class TrainerFactory:
 class TrainerJob:
     """A `Training` as a trainer's job; of several ranks, the first evaluates and keeps the books."""
 
-    def __init__(self, training: Training, ranks: TorchRanks | None, weights: WeightsHost | None) -> None:
+    def __init__(self, training: Training, ranks: TorchRanks | None, hosts: Sequence[ServiceHost]) -> None:
         self._training = training
         self._ranks = ranks
-        self._weights = weights
+        self._hosts = hosts
         self._result: dict[str, Any] | None = None
 
     @property
@@ -256,8 +257,8 @@ class TrainerJob:
 
     def close(self) -> None:
         self._training.close()
-        if self._weights is not None:
-            self._weights.close()
+        for host in self._hosts:
+            host.close()
         if self._ranks is not None:
             self._ranks.close()
 

@@ -18,6 +18,8 @@ from ludus.services.simulator.episodes import Episode, EpisodeLog
 
 __all__ = ["AsyncFlow"]
 
+_WAIT_S = 0.02  # then the trainer answers its calls
+
 
 class AsyncFlow:
     """`publish` is told each new version. With `ranks`, all of them take their turns together."""
@@ -46,7 +48,7 @@ class AsyncFlow:
 
     def turn(self, progress: float) -> Report | None:
         while len(self._ready) < self._batch_segments:
-            taken = self._buffer.take(1)
+            taken = self._buffer.take(1, timeout_s=_WAIT_S)
             if not taken:
                 return None
             self._ready.extend(item for item in taken if self._is_fresh(item))

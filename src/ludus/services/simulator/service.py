@@ -51,7 +51,6 @@ class SimulatorService(Worker):
         self,
         server: WorkerServer,
         settings: SimulatorSettings,
-        trainer: Remote,
         weights: Any,
         inference: Remote | None = None,
     ) -> None:
@@ -59,7 +58,6 @@ class SimulatorService(Worker):
         super().__init__(server)
         self._settings = settings
         self._index = int(server.worker_name.rpartition("/")[2])
-        self._trainer = trainer.replica(self._index % settings.num_trainers)
         self._source = weights
         self._inference = inference
         self._version = -1
@@ -75,7 +73,8 @@ class SimulatorService(Worker):
         # async: one that is started again does not play the same again. Sync: the seed alone decides.
         begun_at = (self._weights.latest(settings.model) or 0) if settings.is_async else 0
         self._policy = Policy(settings.policy)
-        self._producer = _producer(self._trainer, self.server.worker_name) if settings.is_async else None
+        rank = self._index % settings.num_trainers
+        self._producer = _producer(rank, self.server.worker_name) if settings.is_async else None
         chooser: Chooser
         if self._inference is None:
             chooser = InlineChooser(self._policy.runner())
@@ -175,6 +174,6 @@ class SimulatorService(Worker):
             self._simulator.close()
 
 
-def _producer(trainer: Remote, worker: str) -> BufferProducer:
+def _producer(rank: int, worker: str) -> BufferProducer:
     """With one credit: the next segment is collected while one is on its way, and they arrive in order."""
-    return BufferProducer(trainer, producer=worker, credits=1)
+    return BufferProducer(Remote("buffer").replica(rank), producer=worker, credits=1)

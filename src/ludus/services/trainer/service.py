@@ -49,7 +49,7 @@ class Job(Protocol):
 class TrainerService(Worker):
     """`make_job(server)` builds the job in the worker's process; it may register commands of its own at the server."""
 
-    idle_s = 0.02  # a request ends it
+    idle_s = 0.001  # its job has waited already
 
     def __init__(self, server: WorkerServer, make_job: Callable[[WorkerServer], Job]) -> None:
         super().__init__(server)

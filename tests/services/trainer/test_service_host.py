@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ludus.discovery.memory import MemoryNames
-from ludus.services.trainer.weights_host import TrialWeights, WeightsHost
+from ludus.services.trainer.service_host import Hosted, ServiceHost
 from ludus.services.weights.client import WeightsClient
 from ludus.services.weights.service import WeightsService
 from ludus.workers import context
@@ -34,10 +34,10 @@ def test_weights_are_had_from_a_trainer_that_answers_nothing(
     trainer: WorkerServer, tmp_path: Path, is_far: bool
 ) -> None:
     service = WeightsService(tmp_path / "versions")
-    host = WeightsHost(service, beside=trainer)
+    host = ServiceHost(service, "weights/0", beside=trainer)
     host.start()
     host.start()
-    source = pickle.loads(pickle.dumps(TrialWeights()))  # noqa: S301 - as an engine sends it
+    source = pickle.loads(pickle.dumps(Hosted("weights", 0)))  # noqa: S301 - as an engine sends it
     client = WeightsClient(source, is_far=is_far, cache=tmp_path / "cache")
     assert client.latest("policy") is None
     service.publish("policy", {"bias": np.arange(3.0)}, number=4)

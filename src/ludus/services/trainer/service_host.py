@@ -1,7 +1,7 @@
-"""The weights, served from a thread of the trainer's process under a name of their own.
+"""A service in a thread of the trainer's process, under a name of its own: the weights, the buffer.
 
-A trainer answers calls between its turns only, and in a turn of the synchronous flow it waits for simulators and for
-other ranks. These need its weights to answer: the thread has them while the trainer waits.
+A trainer answers calls between its turns only, and a turn may take long: it computes, or waits for simulators and for
+other ranks. These need its weights to answer, and should not wait to have their segments queued.
 """
 
 from __future__ import annotations
@@ -9,31 +9,37 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import Any
+from typing import Any, Protocol
 
 from ludus.core import WorkerStatus
 from ludus.rpc import address
 from ludus.rpc.call import Pending
-from ludus.services.weights.service import WeightsService
 from ludus.workers import context
 from ludus.workers.remote import Remote
 from ludus.workers.server import WorkerServer
 
-__all__ = ["TrialWeights", "WeightsHost"]
+__all__ = ["Hosted", "HostedService", "ServiceHost"]
 
 _LOG = logging.getLogger(__name__)
-_NODE = "weights"
 
 
-class WeightsHost:
-    """From `start` to `close`, answers for `service` where the server `beside` can be reached."""
+class HostedService(Protocol):
+    """What can be hosted: `@register`ed commands, and these."""
 
-    def __init__(self, service: WeightsService, *, beside: WorkerServer) -> None:
+    def stats(self) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...
+
+
+class ServiceHost:
+    """From `start` to `close`, answers for `service` as worker `name`, where the server `beside` can be reached."""
+
+    def __init__(self, service: HostedService, name: str, *, beside: WorkerServer) -> None:
         here, there = context.current(), address.parse(beside.address)
         host = there.tcp.rpartition(":")[0]
         self._service = service
         self._server = WorkerServer(
-            f"{_NODE}/0",
+            name,
             experiment=here.experiment,
             trial=here.trial,
             names=here.names,
@@ -42,7 +48,7 @@ class WeightsHost:
             secret=here.secret,
         )
         self._is_closing = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="weights", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
     def start(self) -> None:
         """May be called twice."""
@@ -70,25 +76,27 @@ class WeightsHost:
             while not self._is_closing.is_set():
                 self._server.handle_requests(timeout_s=0.5)
         except Exception:
-            _LOG.exception("the weights are not served any more")
+            _LOG.exception("%s does not answer any more", self._server.worker_name)
         finally:
             self._service.close()
             self._server.close()
 
 
-class TrialWeights:
-    """The weights of the trial that this process belongs to: a source for `WeightsClient`. Travels in arguments."""
+class Hosted:
+    """Calls to a hosted service of the trial that this process belongs to. Travels in arguments."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: str, index: int) -> None:
+        self._node = node
+        self._index = index
         self._remote: Remote | None = None
 
     def submit(self, command: str, *args: Any, **kwargs: Any) -> Pending:
         if self._remote is None:
-            self._remote = Remote(_NODE).replica(0)
+            self._remote = Remote(self._node).replica(self._index)
         return self._remote.submit(command, *args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_remote": None}
+        return {**self.__dict__, "_remote": None}
 
     def close(self) -> None:
         if self._remote is not None:
