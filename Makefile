@@ -26,7 +26,7 @@ check: setup
 	$(BIN)/lint-imports
 
 test: check
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n 2
 
 chaos: setup
 	$(BIN)/python benchmarks/chaos.py

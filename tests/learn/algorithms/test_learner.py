@@ -69,14 +69,14 @@ def test_every_algorithm_learns_from_every_kind_of_action(name: str, kind: str, 
 def test_better_actions_become_more_likely(name: str) -> None:
     """One choice is always rewarded, the others never."""
     policy = make_policy()
-    learner = make_learner(name, policy, learning_rate=0.02)
-    for seed in range(40):
+    learner = make_learner(name, policy, learning_rate=0.01)
+    for seed in range(60):
         segment = make_segment(policy, num_rows=16, seed=seed, stray=0.0)
         segment.reward[...] = segment.action == 1
         learner.update(segment)
     params, _ = policy.runner()(segment.obs[0], None, segment.first[0])
     assert (params.argmax(axis=1) == 1).all()
-    assert learner.version == 40
+    assert learner.version == 60
 
 
 @pytest.mark.parametrize("name", ["ppo", "a2c", "impala"])
@@ -110,7 +110,7 @@ def test_accumulated_parts_are_worked_on_one_after_the_other() -> None:
 
     policy.evaluate, learner.algorithm.loss = noted_evaluate, noted_loss  # type: ignore[method-assign]
     learner.update(make_segment(policy))
-    assert log == ["forward", *["forward", "loss"] * 2]  # the first has the values, for the targets
+    assert log == ["forward", "loss"] * 2
 
 
 def test_recurrent_minibatches_are_whole_rows_with_their_own_memory() -> None:

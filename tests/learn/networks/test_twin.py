@@ -8,12 +8,10 @@ def plain(model: TwinMLP, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     """The same two towers, one after the other, by torch's own graph."""
     act = torch.tanh if model.activation == "tanh" else torch.relu
     results = []
-    width = model.hidden[0]
     for tower, (weight, bias) in enumerate(
-        [(model.policy_weight, model.policy_bias), (model.value_weight, model.value_bias)]
+        [(model.policy_weight.t(), model.policy_bias), (model.value_weight, model.value_bias)]
     ):
-        columns = slice(tower * width, (tower + 1) * width)
-        h = act(obs @ model.weight_in[:, columns] + model.bias_in[columns])
+        h = obs
         for inner, shift in zip(model.weights, model.biases, strict=True):
             h = act(h @ inner[tower] + shift[tower])
         results.append(h @ weight + bias)
@@ -37,6 +35,12 @@ def test_towers_and_their_gradients_are_those_of_two_plain_mlps(hidden, activati
         gradients.append((outputs, value, *[parameter.grad.clone() for parameter in model.parameters()]))
     for ours, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_value_alone_is_the_same():
+    model = TwinMLP(4, 2, (16, 8))
+    obs = torch.randn(9, 4)
+    torch.testing.assert_close(model.value(obs), model(obs)[1].detach())
 
 
 def test_it_works_without_gradients_and_for_a_single_row():

@@ -86,7 +86,7 @@ class Learner:
                 loss.backward()
                 sums["loss"] += float(loss.detach())
                 for name, figure in figures.items():
-                    sums[name] += float(figure)
+                    sums[name] += float(figure.detach() if isinstance(figure, torch.Tensor) else figure)
             num_views += 1
             if self._reduce is not None:
                 self._reduce(self._flat.grad)
@@ -135,7 +135,7 @@ class Learner:
             num_rows = tensors.first.numel()
             # in parts, so that images do not need memory for the activations of all at once
             parts = [
-                self.policy.evaluate(nests.map(lambda leaf, s=start: leaf[s : s + 4096], flat))[1]
+                self.policy.values(nests.map(lambda leaf, s=start: leaf[s : s + 4096], flat))
                 for start in range(0, num_rows, 4096)
             ]
             return torch.cat(parts).float().view(tensors.first.shape)

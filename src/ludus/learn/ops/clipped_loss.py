@@ -54,33 +54,33 @@ class _ClippedLoss(torch.autograd.Function):
     ) -> torch.Tensor:
         action, old_logp, advantage, value_target = given
         clip, value_coef, entropy_coef = settings
-        logits = params.numpy()
-        num_rows = len(logits)
+        logits = np.ascontiguousarray(params.numpy().T)  # [choices, N]: rows as long as NumPy likes them
+        num_rows = logits.shape[1]
         rows = np.arange(num_rows)
-        logps = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
+        logps = logits - np.maximum.reduce(logits, axis=0)
         probs = np.exp(logps)
-        total = np.add.reduce(probs, axis=1, keepdims=True)
+        total = np.add.reduce(probs, axis=0)
         probs /= total
         logps -= np.log(total)
-        log_ratio = logps[rows, action] - old_logp
+        log_ratio = logps[action, rows] - old_logp
         ratio = np.exp(log_ratio)
         plain = advantage * ratio
         clipped = advantage * ratio.clip(1.0 - clip, 1.0 + clip)
-        negative_entropy = np.add.reduce(probs * logps, axis=1, keepdims=True)
+        negative_entropy = np.add.reduce(probs * logps, axis=0)
         error = value.numpy() - value_target
         scale = np.float32(1.0 / num_rows)
         # d(-min(plain, clipped)) / d logp is -plain where plain counts, and 0 where the ratio is clipped
         slope = np.where(plain <= clipped, plain, np.float32(0.0)) * scale
         gradient = logps - negative_entropy
         gradient *= np.float32(entropy_coef) * scale
-        gradient += slope[:, None]
+        gradient += slope
         gradient *= probs
-        gradient[rows, action] -= slope
-        context.gradients = gradient, error * (np.float32(value_coef) * scale)
-        figures["policy_loss"] = -float(np.minimum(plain, clipped).mean())
+        gradient[action, rows] -= slope
+        context.gradients = gradient.T, error * (np.float32(value_coef) * scale)
+        figures["policy_loss"] = -float(np.add.reduce(np.minimum(plain, clipped))) / num_rows
         figures["value_loss"] = 0.5 * float(error @ error) / num_rows
-        figures["entropy"] = -float(negative_entropy.mean())
-        figures["kl"] = float((ratio - log_ratio).mean()) - 1.0
+        figures["entropy"] = -float(np.add.reduce(negative_entropy)) / num_rows
+        figures["kl"] = float(np.add.reduce(ratio - log_ratio)) / num_rows - 1.0
         loss = figures["policy_loss"] + value_coef * figures["value_loss"] - entropy_coef * figures["entropy"]
         return params.new_tensor(loss)
 

@@ -69,6 +69,13 @@ class Policy(nn.Module):
         params, value, _ = self.advance(obs, memory, first)
         return params, value
 
+    def values(self, obs: Nest) -> Any:
+        """Values alone, without gradients, of a policy without memory; a model may have a quicker way, `value`."""
+        if self.normaliser is not None:
+            obs = self.normaliser(obs)
+        quick = getattr(self.model, "value", None)
+        return quick(obs) if quick is not None else self.model(obs)[1]
+
     def advance(self, obs: Nest, memory: Nest, first: torch.Tensor | None) -> tuple[Any, Any, Nest]:
         """`evaluate`, and the memory afterwards."""
         if self.normaliser is not None:

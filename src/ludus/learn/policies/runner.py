@@ -68,7 +68,7 @@ class NumpyRunner:
     def __call__(self, obs: Nest, memory: Nest, first: NDArray[np.bool_]) -> tuple[NDArray[Any], Nest]:
         if len(obs) > _MOST_NUMPY_ROWS:
             return self._whole(obs, memory, first)
-        if self._place != self._model.weight_in.data_ptr():  # a learner moves parameters to memory of its own
+        if self._place != self._model.policy_weight.data_ptr():  # a learner moves parameters to memory of its own
             self._look()
         h = obs
         last = len(self._layers) - 1
@@ -85,12 +85,10 @@ class NumpyRunner:
     def _look(self) -> None:
         """Views of the parameters where they are now."""
         model = self._model
-        width = model.hidden[0]
-        self._layers = [(_array(model.weight_in)[:, :width], _array(model.bias_in)[:width])]
-        for weight, bias in zip(model.weights, model.biases, strict=True):
-            self._layers.append((_array(weight)[0], _array(bias)[0]))
-        self._layers.append((_array(model.policy_weight), _array(model.policy_bias)))
-        self._place = model.weight_in.data_ptr()
+        pairs = zip(model.weights, model.biases, strict=True)
+        self._layers = [(_array(weight)[0], _array(bias)[0]) for weight, bias in pairs]
+        self._layers.append((_array(model.policy_weight).T, _array(model.policy_bias)))
+        self._place = model.policy_weight.data_ptr()
 
 
 def _activate(h: NDArray[Any], activation: str) -> None:

@@ -51,14 +51,15 @@ class Categorical:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         check_params(params, self.num_params)
         logits = params if mask is None else np.where(mask, params, _FORBIDDEN)
-        shifted = logits - np.maximum.reduce(logits, axis=-1, keepdims=True)
-        cumulative = np.add.accumulate(np.exp(shifted), axis=-1)
-        total = cumulative[:, -1:]
+        logits = np.ascontiguousarray(logits.T)  # [choices, N]: rows as long as NumPy likes them
+        shifted = logits - np.maximum.reduce(logits, axis=0)
+        cumulative = np.add.accumulate(np.exp(shifted), axis=0)
+        total = cumulative[-1]
         # A float32 draw is at most 1 - 2**-24, and that times any number rounds to less than the number. So the draw
         # is always below the total, and the first sum above it is never that of a choice with probability 0.
-        draw = rng.random((len(params), 1), np.float32) * total
-        action = (cumulative > draw).argmax(axis=-1)
-        return action, shifted[np.arange(len(params)), action] - np.log(total[:, 0])
+        draw = rng.random(len(params), np.float32) * total
+        action = (cumulative > draw).argmax(axis=0)
+        return action, shifted[action, np.arange(len(params))] - np.log(total)
 
     def mode(self, params: NDArray[np.float32], mask: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         check_params(params, self.num_params)
