@@ -40,7 +40,7 @@ def test_towers_and_their_gradients_are_those_of_two_plain_mlps(hidden, activati
 def test_the_value_alone_is_the_same():
     model = TwinMLP(4, 2, (16, 8))
     obs = torch.randn(9, 4)
-    torch.testing.assert_close(model.value(obs), model(obs)[1].detach())
+    torch.testing.assert_close(model.values_only(obs), model(obs)[1].detach())
 
 
 def test_it_works_without_gradients_and_for_a_single_row():

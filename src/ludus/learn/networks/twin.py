@@ -48,7 +48,7 @@ class TwinMLP(nn.Module):
             return outputs, value
 
     @torch.no_grad()
-    def value(self, obs: torch.Tensor) -> torch.Tensor:
+    def values_only(self, obs: torch.Tensor) -> torch.Tensor:
         """The value alone, without gradients: half the work."""
         with torch.autocast(obs.device.type, enabled=False):
             h = obs

@@ -70,10 +70,10 @@ class Policy(nn.Module):
         return params, value
 
     def values(self, obs: Nest) -> Any:
-        """Values alone, without gradients, of a policy without memory; a model may have a quicker way, `value`."""
+        """Values alone, without gradients, of a policy without memory; a model may have `values_only` to do less."""
         if self.normaliser is not None:
             obs = self.normaliser(obs)
-        quick = getattr(self.model, "value", None)
+        quick = getattr(self.model, "values_only", None)
         return quick(obs) if quick is not None else self.model(obs)[1]
 
     def advance(self, obs: Nest, memory: Nest, first: torch.Tensor | None) -> tuple[Any, Any, Nest]:
