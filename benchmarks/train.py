@@ -40,11 +40,15 @@ class Ours(NamedTuple):
 # ---- Our command lines. `--json --seed S --project DIR` are added to each. -------------------------------------------
 OURS = {
     "cartpole": [
-        Ours(
-            "train ppo CartPole-v1 --num-envs 64 --num-steps 32 --num-epochs 4 --minibatch-size 512"
-            " --learning-rate 2.5e-4 --eval-episodes 0",
-            500_000,
-            150_000,
+        *(
+            Ours(
+                "train ppo CartPole-v1 --num-envs 64 --num-steps 32 --num-epochs 4 --minibatch-size 512"
+                f" --learning-rate 2.5e-4 --eval-episodes 0 --threads {n}",
+                500_000,
+                150_000,
+                f"{n} threads",
+            )
+            for n in (1, 2)
         ),
     ],
     "async": [
