@@ -45,8 +45,8 @@ def main() -> int:
             "# Where the time goes\n\n"
             f"{datetime.date.today()}, `python benchmarks/where_time_goes.py --report`; py-spy, 200 samples a second "
             "of each process, imports left out. A function's own share of its process's samples; native code that it "
-            "calls (torch, NumPy, ALE) counts for it.\nIn `sync`, what is above 10 % (`_SigmoidTowers`) is a list of calls "
-            "into torch: the forward and backward pass of the network.\n\n"
+            "calls (torch, NumPy, ALE) counts for it.\nIn `sync`, what is above 10 % (`_SigmoidTowers`) is a list of "
+            "calls into torch: the forward and backward pass of the network.\n\n"
         )
         (ROOT / "docs" / "profile.md").write_text(head + text)
     return 0
