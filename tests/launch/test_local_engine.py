@@ -221,6 +221,7 @@ def test_a_worker_that_does_not_listen_is_killed_after_the_grace(project: Path) 
     with launch.local(program, project=project) as run:
         panel = run.panel()
         wait_until(panel.auto_connect)
+        wait_until(lambda: not panel.group_request("ping", timeout=0.2)[0].ok)  # it has begun not to listen
         pid, began = pid_of(run, "sleep/0"), time.monotonic()
         run.stop(grace_s=0.3)
         assert 0.3 <= time.monotonic() - began < 2.0
