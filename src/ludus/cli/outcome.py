@@ -72,6 +72,12 @@ def _sentences(result: Mapping[str, Any]) -> str:
             f"return {result['eval_return_mean']:.1f} ± {result['eval_return_std']:.1f} over {result['eval_episodes']} "
             "episodes, played greedily"
         )
+    if result.get("time"):
+        parts = sorted(result["time"].items(), key=lambda part: -part[1])
+        told = [f"{name.replace('_', ' ')} {part:.0%}" for name, part in parts if part >= 0.005]
+        lines.append(f"time: {', '.join(told)}")
+    if result.get("idle"):
+        lines.append("idle: " + ", ".join(f"{worker} {part:.0%}" for worker, part in result["idle"].items()))
     lines.append(f"trial {result['trial']}, weights {str(result['weights_hash'])[:12]}")
     return "\n".join(lines)
 

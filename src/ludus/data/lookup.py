@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import os
 import sys
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ludus.errors import ConfigError
@@ -20,37 +23,49 @@ def load_attribute(text: str, *, what: str) -> Any:
 
     Modules are looked for in the current folder, too.
     """
-    place, _, attribute = text.rpartition(":")
-    module = _load_file(Path(place), what) if place.endswith(".py") else _load_module(place, what)
-    try:
-        found: Any = module
-        for part in attribute.split("."):
-            found = getattr(found, part)
-        return found
-    except AttributeError:
-        raise ConfigError(f"{text!r} does not name {what}: {place} has no {attribute!r}.") from None
+    where, _, path = text.rpartition(":")
+    found: Any = _from_file(text, where, what) if where.endswith(".py") else _from_module(text, where, what)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            public = [each for each in dir(found) if not each.startswith("_")]
+            raise ConfigError(f"{text!r} names no {what}: {where} has no {part!r}.{_near(part, public)}")
+        found = getattr(found, part)
+    return found
 
 
-def _load_module(name: str, what: str) -> Any:
-    if os.getcwd() not in sys.path:
+def _from_module(text: str, where: str, what: str) -> ModuleType:
+    if os.getcwd() not in sys.path:  # as it is for `python -m`, but not for an installed command
         sys.path.append(os.getcwd())
     try:
-        return importlib.import_module(name)
+        return importlib.import_module(where)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{name!r}, where {what} should be, cannot be imported: {error}.") from None
+        if error.name and not (where == error.name or where.startswith(f"{error.name}.")):
+            raise ConfigError(f"{text!r}: {where} needs the module {error.name!r}, which is not there.") from error
+        raise ConfigError(f"{text!r} names no {what}: there is no module {where!r}.") from error
+    except ValueError as error:
+        raise ConfigError(f"{text!r} names no {what}: {where!r} is not the name of a module: {error}.") from error
 
 
-def _load_file(path: Path, what: str) -> Any:
-    path = path.absolute()
+def _from_file(text: str, where: str, what: str) -> ModuleType:
+    path = Path(where).resolve()
     if not path.is_file():
-        raise ConfigError(f"there is no file {path}, where {what} should be.")
-    name = f"ludus_user_{path.stem}_{zlib.crc32(str(path).encode()):x}"  # the same in every process
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
+        there = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        raise ConfigError(f"{text!r} names no {what}: there is no file {path}.{_near(path.name, there)}")
+    key = f"ludus_user_{path.stem}_{zlib.crc32(str(path).encode()):x}"  # the same in every process
+    if key in sys.modules:
+        return sys.modules[key]
+    spec = importlib.util.spec_from_file_location(key, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{text!r} names no {what}: {path} cannot be loaded as Python.")
+    sys.modules[key] = module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[key]
+        raise ConfigError(f"{text!r}: {path} raised when loaded: {type(error).__name__}: {error}") from error
     return module
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

@@ -6,22 +6,17 @@ contract of `core.Worlds`.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ludus.core import Worlds
+from ludus.data import lookup
 from ludus.discovery.names import nearest
 from ludus.envs.loop import LoopWorlds
 from ludus.envs.registry import PREFIXES
 from ludus.envs.world import World
-from ludus.errors import EnvError
+from ludus.errors import ConfigError, EnvError
 
 __all__ = ["make"]
 
@@ -80,52 +75,13 @@ def _called(name: str, function: Callable[..., Any], arguments: dict[str, Any]) 
 
 
 def _function(name: str) -> Callable[..., Any]:
-    where, _, path = name.rpartition(":")
-    found: Any = _from_file(name, where) if where.endswith(".py") else _from_module(name, where)
-    for part in path.split("."):
-        if not hasattr(found, part):
-            raise EnvError(f"{name!r}: {where} has no {part!r}. {nearest(part, _public(found))}")
-        found = getattr(found, part)
+    where = name.rpartition(":")[0]
+    try:
+        found = lookup.load_attribute(name, what="world")
+    except ConfigError as error:
+        near = "" if where.endswith(".py") else f" As the name of a library it is not known. {nearest(where, PREFIXES)}"
+        raise EnvError(f"{error}{near if 'no module' in str(error) else ''}") from error
     if not callable(found):
-        raise EnvError(f"{name!r}: {path} is a {type(found).__name__}, not a function that makes a world")
+        raise EnvError(f"{name!r} is a {type(found).__name__}, not a function that makes a world")
     function: Callable[..., Any] = found
     return function
-
-
-def _from_module(name: str, where: str) -> ModuleType:
-    if os.getcwd() not in sys.path:  # as it is for `python -m`, but not for an installed command
-        sys.path.append(os.getcwd())
-    try:
-        return importlib.import_module(where)
-    except ModuleNotFoundError as error:
-        if error.name and not (where == error.name or where.startswith(f"{error.name}.")):
-            raise EnvError(f"{name!r}: {where} needs the module {error.name!r}, which is not there") from error
-        raise EnvError(
-            f"{name!r}: there is no module {where!r}, and as the name of a library it is not known. "
-            f"{nearest(where, PREFIXES)}"
-        ) from error
-    except ValueError as error:
-        raise EnvError(f"{name!r}: {where!r} is not the name of a module: {error}") from error
-
-
-def _from_file(name: str, where: str) -> ModuleType:
-    path = Path(where).resolve()
-    if not path.is_file():
-        near = nearest(path.name, [each.name for each in path.parent.glob("*.py")]) if path.parent.is_dir() else ""
-        raise EnvError(f"{name!r}: there is no file {path}. {near}".rstrip())
-    key = f"ludus_world_{path.stem}_{abs(hash(path)):x}"
-    if key not in sys.modules:
-        spec = importlib.util.spec_from_file_location(key, path)
-        if spec is None or spec.loader is None:
-            raise EnvError(f"{name!r}: {path} cannot be loaded as Python")
-        sys.modules[key] = module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[key]
-            raise EnvError(f"{name!r}: {path} raised when loaded: {type(error).__name__}: {error}") from error
-    return sys.modules[key]
-
-
-def _public(found: Any) -> list[str]:
-    return [each for each in dir(found) if not each.startswith("_")]

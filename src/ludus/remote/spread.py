@@ -20,6 +20,8 @@ _LOG = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.5
 _PATIENCE_S = 1.0
 _STOP_GRACE_S = 30.0
+_AWAY = (errors.DeadlineExceeded, errors.Unreachable, errors.OutcomeUnknown)
+"""The trainer is busy, or just leaving: the next look tells."""
 
 
 def run(
@@ -37,10 +39,11 @@ def run(
         solver, panel = running.remote("trainer").solver, running.panel()
         try:
             while not running.wait(_LOOK_EVERY_S):
-                with contextlib.suppress(errors.RpcError):  # it is busy, or just leaving: the next look tells
+                told: dict[str, Any] = {}
+                with contextlib.suppress(*_AWAY):
                     told = solver.submit("trainer/0", "progress", timeout_s=_PATIENCE_S).result()
-                    if told and told["values"] and on_progress is not None:
-                        on_progress(told["step"], told["values"])
+                if told and told["values"] and on_progress is not None:
+                    on_progress(told["step"], told["values"])
                 idle |= _idle(panel) or idle
                 if (folder.path / "result.json").exists():
                     break

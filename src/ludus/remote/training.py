@@ -7,6 +7,7 @@ run.policy.act(obs)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -63,7 +64,11 @@ def train(
             f"trial {folder.path.name!r} is there already; go on with it (ludus resume {folder.path.name}), or choose "
             "another name."
         )
-    return _run(config, folder, began=began, on_progress=on_progress)
+    try:
+        return _run(config, folder, began=began, on_progress=on_progress)
+    except (errors.ConfigError, errors.EnvError, errors.MissingExtra):
+        _forget(folder.path)
+        raise
 
 
 def resume(
@@ -174,6 +179,17 @@ def _mark(folder: trials.TrialFolder, config: configs.Config) -> None:
         )
     )
     folder.save_program({"program": "train", "nodes": [], "edges": [], "config": config.to_json()})
+
+
+def _forget(folder: Path) -> None:
+    """Take back what was written of a run that could not even begin, so that its name is free for the next try."""
+    if (folder / "metrics.jsonl").exists() or any((folder / "checkpoints").glob("*")):
+        return
+    for name in ("config.json", "versions.json", "trial.json", "program.json"):
+        (folder / name).unlink(missing_ok=True)
+    for path in (folder / "checkpoints", folder / "logs", folder / "workers", folder):
+        with contextlib.suppress(OSError):  # it holds something that is not ours to remove, or was never made
+            path.rmdir()
 
 
 def _read_result(folder: Path) -> dict[str, Any]:

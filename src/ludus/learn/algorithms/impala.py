@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ludus.learn import ops
 from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig, View
+from ludus.learn.algorithms.targets import vtrace_targets
 from ludus.options import option
 
 if TYPE_CHECKING:
@@ -31,14 +31,11 @@ class Impala(Algorithm[ImpalaConfig]):
     default_flow = "async"
 
     def loss(self, view: View) -> tuple[Tensor, dict[str, Tensor]]:
-        config, segment = self.config, view.segment
-        assert segment is not None
+        config = self.config
         logp, entropy = view.head.logp_and_entropy(view.params, view.action, view.mask)
-        value_target, advantage = ops.vtrace(
-            logp.detach(), view.logp, segment.reward, view.value.detach(),
-            segment.terminated, segment.truncated, segment.active, segment.first,
-            gamma=config.gamma, lam=config.lam, rho_max=config.rho_max, c_max=config.c_max,
-        )  # fmt: skip
+        value_target, advantage = vtrace_targets(
+            view, logp, gamma=config.gamma, lam=config.lam, rho_max=config.rho_max, c_max=config.c_max
+        )
         policy_loss = -view.mean(advantage * logp)
         value_loss = 0.5 * view.mean((view.value[:-1] - value_target).square())
         entropy = view.mean(entropy)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ludus.data import nest as nests
 from ludus.data.nest import Nest
+from ludus.data.rng import restore_rng, save_rng
 from ludus.data.segment import Segment
 from ludus.errors import DataError, TrainingError
 from ludus.learn.algorithms.adam import Adam
@@ -272,26 +273,6 @@ class Learner:
         restore_rng(self._rng, saved["rng"])
         self.version = saved["version"]
         self.num_gradient_steps = saved["num_gradient_steps"]
-
-
-def save_rng(rng: np.random.Generator) -> dict[str, Any]:
-    """The state of a PCG64 generator; its 128-bit numbers as text."""
-    state: Any = rng.bit_generator.state
-    return {
-        "state": str(state["state"]["state"]),
-        "inc": str(state["state"]["inc"]),
-        "has_uint32": state["has_uint32"],
-        "uinteger": state["uinteger"],
-    }
-
-
-def restore_rng(rng: np.random.Generator, saved: dict[str, Any]) -> None:
-    rng.bit_generator.state = {
-        "bit_generator": "PCG64",
-        "state": {"state": int(saved["state"]), "inc": int(saved["inc"])},
-        "has_uint32": saved["has_uint32"],
-        "uinteger": saved["uinteger"],
-    }
 
 
 def _parts(begin: int, end: int, num: int) -> list[slice]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ludus.learn import ops
 from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig, View
-from ludus.learn.algorithms.normalise import normalise
+from ludus.learn.algorithms.targets import gae_targets
 from ludus.options import option
 
 if TYPE_CHECKING:
@@ -30,13 +29,10 @@ class PPO(Algorithm[PPOConfig]):
     Config = PPOConfig
 
     def targets(self, segment: Segment, value: Tensor, reduce: Any = None) -> dict[str, Tensor]:
-        advantage, value_target = ops.gae(
-            segment.reward, value, segment.terminated, segment.truncated, segment.active, segment.first,
-            gamma=self.config.gamma, lam=self.config.lam,
-        )  # fmt: skip
-        if self.config.normalise_advantage:
-            advantage = normalise(advantage, segment.active[:-1], reduce)
-        return {"advantage": advantage, "value_target": value_target}
+        config = self.config
+        return gae_targets(
+            segment, value, gamma=config.gamma, lam=config.lam, is_normalised=config.normalise_advantage, reduce=reduce
+        )
 
     def loss(self, view: View) -> tuple[Tensor, dict[str, Any]]:
         from ludus.learn.ops import clipped_loss as by_hand  # here, because it loads torch

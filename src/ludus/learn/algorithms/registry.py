@@ -19,7 +19,7 @@ NAMES = tuple(_HOMES)
 def algorithm_class(name: str) -> type[Algorithm[Any]]:
     """The class of that name. Raises `ConfigError` with the nearest one."""
     if ":" in name:
-        found = load_attribute(name, what="an algorithm")
+        found = load_attribute(name, what="algorithm")
         if not (isinstance(found, type) and issubclass(found, Algorithm)):
             raise ConfigError(f"{name!r} is not a subclass of ludus.learn.algorithms.algorithm.Algorithm.")
         return found

@@ -25,7 +25,7 @@ def load(name: str, obs: Nest, num_outputs: int) -> Any:
     if not all(name.rpartition(":")):
         raise ConfigError(f"model={name!r} should be module:callable or file.py:callable.")
     try:
-        build = lookup.load_attribute(name, what="a model")
+        build = lookup.load_attribute(name, what="model")
         model = build(obs, num_outputs)
     except ConfigError:
         raise

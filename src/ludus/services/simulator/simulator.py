@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from ludus.core import TimeStep, Worlds
 from ludus.data import nest as nests
 from ludus.data.nest import Nest
+from ludus.data.rng import restore_rng, save_rng
 from ludus.data.segment import Segment
 from ludus.errors import EnvError
-from ludus.learn.algorithms.learner import restore_rng, save_rng
 from ludus.services.simulator.chooser import Chooser
 from ludus.services.simulator.episodes import Episode, EpisodeLog
 

@@ -1,0 +1,29 @@
+from pathlib import Path
+
+import pytest
+
+from ludus.data.lookup import load_attribute
+from ludus.errors import ConfigError
+
+
+def test_a_file_that_raises_once_is_loaded_anew_when_it_is_mended(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("raise RuntimeError('broken')\n")
+    for _try in range(2):
+        with pytest.raises(ConfigError, match="RuntimeError: broken"):
+            load_attribute(f"{path}:build", what="model")
+    path.write_text("def build():\n    return 7\n")
+    assert load_attribute(f"{path}:build", what="model")() == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("no_such_module:x", "no module 'no_such_module'"),
+        ("ludus.clock:Clok", "Did you mean 'Clock'"),
+        ("no/such/file.py:x", "no file"),
+    ],
+)
+def test_what_is_missing_is_told(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_attribute(text, what="model")
