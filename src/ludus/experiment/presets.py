@@ -31,7 +31,8 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("*ALE/*", {"num_envs": 16, "num_steps": 32, "learning_rate": 2.5e-4, "groups": 1}),
     ],
     "appo": [
-        ("*CartPole-v*", {"gamma": 0.98, "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "max_grad_norm": 0.5}),
+        ("*CartPole-v*", {"num_steps": 16, "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "max_grad_norm": 0.5,
+                          "reward_scale": 0.05}),
         ("*ALE/*", {"num_envs": 16, "num_steps": 32, "learning_rate": 2.5e-4, "max_grad_norm": 0.5, "groups": 1}),
     ],
 }  # fmt: skip
