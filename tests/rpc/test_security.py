@@ -8,6 +8,7 @@ from ludus import errors
 from ludus.rpc.address import parse
 from ludus.rpc.client import RpcClient
 from ludus.rpc.server import RpcServer
+from ludus.rpc.transport import ChannelClosed
 from ludus.testing.serving import ServerThread
 
 
@@ -58,3 +59,30 @@ def test_a_stranger_on_the_unix_socket_does_no_harm():
 def test_an_address_that_is_none_is_refused_clearly():
     with pytest.raises(errors.Unreachable, match="not a server's address"):
         RpcClient("nonsense")
+
+
+class LostChannel:
+    """A connection whose server is gone before anything could be sent."""
+
+    instance = ""
+
+    def send(self, frames, timeout_s):
+        raise ChannelClosed("gone")
+
+    def began(self, slot, seq):
+        return False
+
+    def close(self): ...
+
+
+def test_a_stranger_in_the_place_of_a_lost_server_is_not_a_wrong_secret():
+    opened = []
+
+    def open_once(to, timeout_s):
+        if opened:
+            raise errors.Unauthorised("who listens there now knows another secret")
+        opened.append(LostChannel())
+        return opened[0]
+
+    with RpcClient("127.0.0.1", 1, opener=open_once) as client, pytest.raises(errors.Unreachable, match="its place"):
+        client.call("echo", (1,), timeout_s=5.0)

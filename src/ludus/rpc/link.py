@@ -327,6 +327,8 @@ class Link:
             fresh = self._connected(time.monotonic() + RECONNECT_TIMEOUT_S)
         except errors.RpcError as error:
             # Nobody listens any more, so nothing will begin any more: the marks say how it ended.
+            if isinstance(error, errors.Unauthorised):  # who refuses what was good before is not who it was
+                error = errors.Unreachable(f"another server took its place: {error}")
             for pending in list(self._pending.values()):
                 self._give_up(pending, channel.began(pending.slot, pending.seq), error)
             return
