@@ -1,0 +1,94 @@
+"""Who may call: a bearer token, or a signature made with a secret. docs/protocol.md, *Signatures*."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from ludus.gateway.step import Answer, BadStep, Step, check_id, problem
+
+__all__ = ["Auth", "sign"]
+
+_CLOCK_WINDOW_S = 30.0
+_MAX_SEEN = 1_000_000
+_CHALLENGE = {b"www-authenticate": b"Bearer"}
+
+
+def sign(secret: str, *, key: str, time_ms: int, session: str, step_kind: str, step: str, data: bytes) -> str:
+    """The `token` of a request."""
+    digest = hashlib.sha256(data).hexdigest()
+    text = f"{key}\n{time_ms}\n{session}\n{step_kind}\n{step}\n{digest}"
+    return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+class Auth:
+    """Checks requests. With both a token and a secret, either lets one in; with neither, everybody is."""
+
+    def __init__(
+        self, *, token: str | None = None, secret: str | None = None, now: Callable[[], float] = time.time
+    ) -> None:
+        self._token = token.encode() if token else None
+        self._secret = secret
+        self._now = now
+        self._seen: OrderedDict[str, float] = OrderedDict()  # signatures that were used, and until when they are good
+
+    @property
+    def is_on(self) -> bool:
+        return self._token is not None or self._secret is not None
+
+    @property
+    def has_token(self) -> bool:
+        return self._token is not None
+
+    def check_token(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether the bearer token is right."""
+        if self._token is None:
+            return False
+        kind, _, token = headers.get(b"authorization", b"").partition(b" ")
+        return hmac.compare_digest(token.strip(), self._token) and kind.lower() == b"bearer"
+
+    def check(self, headers: Mapping[bytes, bytes], step: Step) -> Answer | None:
+        """Why the request is refused, or `None`. A good signature is noted in the step; `use` then spends it."""
+        if self.check_token(headers):
+            return None
+        if self._secret is None:
+            return problem("unauthorised", "a bearer token is needed, and the right one", headers=_CHALLENGE)
+        try:
+            key = check_id(headers.get(b"key", b""), "key")
+            time_ms = int(check_id(headers.get(b"time", b""), "time"))
+        except (BadStep, ValueError):
+            return problem("unauthorised", "key, time and token are needed", headers=_CHALLENGE)
+        right = sign(
+            self._secret,
+            key=key,
+            time_ms=time_ms,
+            session=step.session,
+            step_kind=(headers.get(b"step_kind") or headers.get(b"step-kind") or b"").decode("latin-1"),
+            step=headers.get(b"step", b"").decode("latin-1"),
+            data=step.data,
+        )
+        if not hmac.compare_digest(right.encode(), headers.get(b"token", b"").lower()):
+            return problem("unauthorised", "the signature is not right", headers=_CHALLENGE)
+        off = abs(self._now() - time_ms / 1e3)
+        if off > _CLOCK_WINDOW_S:
+            return problem("unauthorised", f"its time is {off:.0f} s off this server's", headers=_CHALLENGE)
+        step.signature = right
+        return None
+
+    def use(self, step: Step) -> Answer | None:
+        """Spend the signature of a step, where its session lives. Numbered steps may be repeated as they are."""
+        if not step.signature or (step.number is not None and step.kind is not None):
+            return None
+        now = self._now()
+        while self._seen:
+            token, until = next(iter(self._seen.items()))
+            if until > now and len(self._seen) < _MAX_SEEN:
+                break
+            del self._seen[token]
+        if step.signature in self._seen:
+            return problem("replayed", "sign each request anew: another time gives another token")
+        self._seen[step.signature] = now + 2 * _CLOCK_WINDOW_S
+        return None

@@ -1,0 +1,285 @@
+"""A gateway worker: listens, finds the session of each request, and sees to leases, slow clients and its own end.
+
+gateway = Gateway(make_actor, GatewayOptions(port=8000))
+await gateway.start()
+...
+await gateway.stop()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import socket
+import ssl
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ludus import errors
+from ludus.gateway.actor import MakeActor
+from ludus.gateway.auth import Auth
+from ludus.gateway.http.connection import Connection, HttpLimits, HttpStatistics, Request
+from ludus.gateway.journal import Journal
+from ludus.gateway.metrics import StepMetrics, render
+from ludus.gateway.ring import Ring, owner_of
+from ludus.gateway.sessions import Observer, SessionLimits, Sessions
+from ludus.gateway.step import Answer, BadStep, Step, problem
+from ludus.rpc.address import is_loopback, runtime_folder
+
+__all__ = ["Gateway", "GatewayOptions"]
+
+_LOG = logging.getLogger(__name__)
+_SWEEP_EVERY_S = 0.25
+_GETS = (b"/healthz", b"/readyz", b"/metrics", b"/sessions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayOptions:
+    """How a gateway listens. `folder` is where it keeps its journal; without one, nothing survives it."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str | None = None
+    secret: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    folder: Path | None = None
+    sessions: SessionLimits = field(default_factory=SessionLimits)
+    http: HttpLimits = field(default_factory=HttpLimits)
+    backlog: int = 1024
+
+    def __post_init__(self) -> None:
+        if not is_loopback(self.host) and not (self.token or self.secret):
+            raise errors.Unauthorised(
+                f"a gateway on {self.host} can be reached from elsewhere: give it a token or a secret, or use 127.0.0.1"
+            )
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise errors.ConfigError("TLS needs both a certificate and its key")
+
+
+class Gateway:
+    """Worker `index` of the `size` that share a port. Lives on one event loop."""
+
+    def __init__(
+        self,
+        make_actor: MakeActor,
+        options: GatewayOptions,
+        *,
+        index: int = 0,
+        size: int = 1,
+        observer: Observer | None = None,
+    ) -> None:
+        self._options = options
+        self.port = options.port
+        self._index = index
+        self._size = size
+        self._auth = Auth(token=options.token, secret=options.secret)
+        self._journal = Journal(self._journal_of(index)) if options.folder is not None else None
+        self.sessions = Sessions(make_actor, limits=options.sessions, journal=self._journal, observer=observer)
+        self._steps = StepMetrics()
+        self._http = HttpStatistics()
+        self._connections: set[Connection] = set()
+        self._ring: Ring | None = None
+        self._server: asyncio.AbstractServer | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._asks: set[asyncio.Task[None]] = set()
+        self._is_ready = False
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen. Raises `OSError` if the port is taken."""
+        loop = asyncio.get_running_loop()
+        options = self._options
+        if self._size > 1:
+            self._ring = Ring(
+                self._index,
+                self._size,
+                folder=self._ring_folder(),
+                journal_of=self._journal_of,
+                answer_ask=self.answer_ask,
+            )
+            await self._ring.start(self.sessions, self._auth)
+        listener = listen(options.host, options.port, shared=self._size > 1)
+        self.port = listener.getsockname()[1]
+        context = None
+        if options.tls_cert is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(options.tls_cert, options.tls_key)
+        self._server = await loop.create_server(self._connect, sock=listener, backlog=options.backlog, ssl=context)
+        self._sweeper = loop.create_task(self._sweep())
+        self._is_ready = True
+
+    async def stop(self, grace_s: float = 5.0) -> None:
+        """Take no more sessions, end those that live, answer what is under way, hang up."""
+        self._is_ready = False
+        await self.sessions.leave(grace_s)
+        if self._server is not None:
+            self._server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self._connections):
+            connection.close_idle()
+        if self._connections:
+            await asyncio.sleep(0.05)  # for the last answers to be sent
+        for connection in list(self._connections):
+            connection.abort()
+        if self._ring is not None:
+            await self._ring.close()
+        if self._journal is not None:
+            self._journal.close()
+
+    def _connect(self) -> Connection:
+        return Connection(self, self._options.http, self._http, self._connections)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_EVERY_S)
+            try:
+                self.sessions.sweep()
+                now = time.monotonic()
+                for connection in list(self._connections):
+                    connection.check(now)
+                if self._ring is not None:
+                    self._ring.sweep()
+            except Exception:
+                _LOG.exception("sweeping failed; it goes on")
+
+    def _journal_of(self, index: int) -> Path:
+        folder = self._options.folder
+        assert folder is not None
+        return folder / f"{self._options.port}-{index}.journal"
+
+    def _ring_folder(self) -> Path:
+        """Unix sockets have short names, so theirs is made of the long one's digest."""
+        name = f"{self._options.folder}:{self._options.host}:{self._options.port}"
+        return runtime_folder() / f"gateway-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def handle(self, request: Request, connection: Connection) -> None:
+        if request.path != b"/step":
+            self._handle_other(request, connection)
+            return
+        if request.method != b"POST":
+            detail = "steps are sent by POST"
+            connection.answer(request, problem("method_not_allowed", detail, headers={b"allow": b"POST"}))
+            return
+        try:
+            step = Step.parse(request.headers, request.body)
+        except BadStep as error:
+            self._steps.add("none", "bad_request", 0.0)
+            connection.answer(request, problem("bad_request", str(error)))
+            return
+
+        def done(answer: Answer) -> None:
+            self._steps.add(step.kind or "stateless", answer.code, time.monotonic() - request.arrived)
+            connection.answer(request, answer)
+
+        refused = self._auth.check(request.headers, step) if self._auth.is_on else None
+        if refused is not None:
+            done(refused)
+        elif self._ring is None:
+            if step.signature and (refused := self._auth.use(step)) is not None:
+                done(refused)
+            else:
+                self.sessions.step(step, done)
+        else:
+            self._route(step, done)
+
+    def _route(self, step: Step, done: Any) -> None:
+        assert self._ring is not None
+        owner = owner_of(step.session or step.signature, self._size) if step.session or step.signature else self._index
+        if owner != self._index:
+            self._ring.forward(owner, step, done)
+            return
+        refused = self._auth.use(step)
+        if refused is not None:
+            done(refused)
+        else:
+            self.sessions.step(step, done)
+
+    def refuse(self, answer: Answer) -> None:
+        self._steps.add("none", answer.code, 0.0)
+
+    def _handle_other(self, request: Request, connection: Connection) -> None:
+        path = request.path.partition(b"?")[0]
+        if path not in _GETS:
+            answer = problem("not_found", "there are /step, /healthz, /readyz, /metrics and /sessions")
+        elif request.method not in (b"GET", b"HEAD"):
+            answer = problem("method_not_allowed", "this is read by GET", headers={b"allow": b"GET"})
+        elif path == b"/healthz":
+            answer = _text("alive\n")
+        elif path == b"/readyz":
+            answer = _text("ready\n") if self._is_ready and self.sessions.is_open else self._not_ready()
+        elif self._auth.is_on and not self._auth.check_token(request.headers):
+            answer = problem("unauthorised", "a bearer token is needed", headers={b"www-authenticate": b"Bearer"})
+        else:
+            task = asyncio.get_running_loop().create_task(self._tell(path, request, connection))
+            self._asks.add(task)
+            task.add_done_callback(self._asks.discard)
+            return
+        connection.answer(request, answer)
+
+    def _not_ready(self) -> Answer:
+        code = "overloaded" if self._is_ready else "shutting_down"
+        return problem(code, "no session can begin now", headers={b"retry-after": b"1"})
+
+    async def _tell(self, path: bytes, request: Request, connection: Connection) -> None:
+        what = path[1:].decode()
+        workers = await self._ring.ask_all(what) if self._ring is not None else {self._index: self.answer_ask(what)}
+        if path == b"/metrics":
+            kind = b"text/plain; version=0.0.4; charset=utf-8"
+            answer = Answer(200, render(workers).encode(), headers={b"content-type": kind})
+        else:
+            found = [{"worker": index, **each} for index, told in workers.items() for each in told]
+            body = msgspec.json.encode({"num_sessions": len(found), "sessions": found})
+            answer = Answer(200, body, headers={b"content-type": b"application/json"})
+        connection.answer(request, answer)
+
+    # -- what it tells ----------------------------------------------------------------------------------------------
+
+    def answer_ask(self, what: str) -> Any:
+        """What the other workers want to know of this one."""
+        return list(self.sessions.describe()) if what == "sessions" else self.figures()
+
+    def figures(self) -> dict[str, Any]:
+        """All counters, as plain data."""
+        statistics = self.sessions.statistics
+        return {
+            "steps": self._steps.to_json(),
+            "num_sessions": len(self.sessions),
+            "num_waiting": self.sessions.num_waiting,
+            "num_forwarded": self._ring.num_forwarded if self._ring is not None else 0,
+            "num_started": statistics.num_started,
+            "num_steps": statistics.num_steps,
+            "num_repeats": statistics.num_repeats,
+            "num_fallbacks": statistics.num_fallbacks,
+            "ended": dict(statistics.ended),
+            **asdict(self._http),
+        }
+
+
+def listen(host: str, port: int, *, shared: bool) -> socket.socket:
+    """A socket that listens; `shared` with others of this user on the same port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
+    made.setblocking(False)
+    return made
+
+
+def _text(text: str) -> Answer:
+    return Answer(200, text.encode(), headers={b"content-type": b"text/plain; charset=utf-8"})

@@ -1,0 +1,1 @@
+"""The gateway's HTTP side: bytes of connections to steps, answers to bytes."""

@@ -1,0 +1,331 @@
+"""One connection of a game: requests are read as they come and answered in that order.
+
+The way of a tick: `data_received` → httptools → `on_message_complete` → `Step` → the gateway → `_write`. Nothing is
+scheduled on it for an actor whose method is an ordinary one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import httptools
+
+from ludus.gateway.step import Answer, problem
+
+__all__ = ["Connection", "Handler", "HttpLimits", "HttpStatistics", "Request"]
+
+_REASONS = {
+    200: b"OK",
+    400: b"Bad Request",
+    401: b"Unauthorized",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    408: b"Request Timeout",
+    409: b"Conflict",
+    410: b"Gone",
+    413: b"Content Too Large",
+    500: b"Internal Server Error",
+    503: b"Service Unavailable",
+    504: b"Gateway Timeout",
+}
+_OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: "
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpLimits:
+    max_header_bytes: int = 16 * 1024
+    max_headers: int = 64
+    max_body_bytes: int = 16 * 1024 * 1024
+    request_s: float = 10.0  # from the first byte of a request to its last
+    idle_s: float = 120.0  # without a request
+    max_connections: int = 10_000
+    max_pipelined: int = 64
+    max_unsent_bytes: int = 64 * 1024 * 1024  # of answers that the game does not read
+
+
+@dataclass(kw_only=True)
+class HttpStatistics:
+    num_connections: int = 0  # open now
+    num_accepted: int = 0
+    num_refused: int = 0
+    num_requests: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+@dataclass(slots=True)
+class Request:
+    method: bytes
+    path: bytes
+    headers: Mapping[bytes, bytes]  # names in lower case
+    body: bytes
+    arrived: float
+    keep_alive: bool
+    answer: Answer | None = None
+
+
+class Handler(Protocol):
+    """What answers requests; `answer` may be called at once or later, once."""
+
+    def handle(self, request: Request, connection: Connection) -> None: ...
+
+    def refuse(self, answer: Answer) -> None:
+        """A request was refused before it could be handled: to be counted."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    def __init__(
+        self,
+        handler: Handler,
+        limits: HttpLimits,
+        statistics: HttpStatistics,
+        open_connections: set[Connection],
+    ) -> None:
+        self._handler = handler
+        self._limits = limits
+        self._statistics = statistics
+        self._open = open_connections
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._parser: Any = None
+        self._pending: deque[Request] = deque()  # read, and not answered or not sent yet, in order
+        self._is_closing = False
+        self._is_paused = False
+        self._is_writable = True
+        self.began = 0.0  # when the request that is being read began; 0 between requests
+        self.touched = time.monotonic()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._path = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._num_headers = 0
+        self._header_bytes = 0
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._in_headers = True
+
+    # -- the transport's calls ------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        statistics = self._statistics
+        if len(self._open) >= self._limits.max_connections:
+            statistics.num_refused += 1
+            self._is_closing = True
+            self._transport.write(_response(problem("overloaded", "too many connections", headers=_RETRY), False))
+            self._transport.close()
+            return
+        statistics.num_accepted += 1
+        statistics.num_connections += 1
+        self._open.add(self)
+        self._transport.set_write_buffer_limits(high=1024 * 1024)
+        self._parser = httptools.HttpRequestParser(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_closing = True
+        self._pending.clear()
+        self._parser = None
+        if self in self._open:
+            self._open.discard(self)
+            self._statistics.num_connections -= 1
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_closing:
+            return
+        now = self.touched = time.monotonic()
+        if not self.began:
+            self.began = now
+        self._statistics.bytes_in += len(data)
+        if self._in_headers:
+            self._header_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.refuse(problem("bad_request", "only HTTP/1.1 is spoken here"))
+        except httptools.HttpParserError as error:
+            if not self._is_closing:  # our own callbacks raise to stop it
+                self.refuse(problem("bad_request", f"this is not HTTP/1.1: {error}"))
+            return
+        if self._in_headers and self._header_bytes > self._limits.max_header_bytes + len(data):
+            self.refuse(problem("too_large", f"headers may have {self._limits.max_header_bytes} bytes"))
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+        self._pause()
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self._resume()
+
+    def eof_received(self) -> bool:
+        return bool(self._pending)  # half closed: what was asked is still answered
+
+    # -- the parser's calls ---------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._reset()
+        if not self.began:
+            self.began = self.touched
+
+    def on_url(self, url: bytes) -> None:
+        self._path += url
+        if len(self._path) > self._limits.max_header_bytes:
+            self._stop(problem("too_large", "the path is too long"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._num_headers += 1
+        if self._num_headers > self._limits.max_headers:
+            self._stop(problem("too_large", f"more than {self._limits.max_headers} headers"))
+        name = name.lower()
+        if name in self._headers and name in _ONCE:
+            self._stop(problem("bad_request", f"the header {name.decode('latin-1')} is there twice"))
+        self._headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        self._header_bytes = 0
+        length = self._headers.get(b"content-length")
+        if length is not None and length.isdigit() and int(length[:20]) > self._limits.max_body_bytes:
+            self._stop(problem("too_large", f"a body may have {self._limits.max_body_bytes} bytes"))
+        if self._headers.get(b"expect", b"").lower() == b"100-continue":
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        if self._body_bytes > self._limits.max_body_bytes:
+            self._stop(problem("too_large", f"a body may have {self._limits.max_body_bytes} bytes"))
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        self._in_headers = True
+        parts = self._body
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        parser = self._parser
+        request = Request(parser.get_method(), self._path, self._headers, body, self.began, parser.should_keep_alive())
+        self.began = 0.0
+        self._statistics.num_requests += 1
+        pending = self._pending
+        pending.append(request)
+        if len(pending) == 1:
+            self._handler.handle(request, self)
+        if len(pending) >= self._limits.max_pipelined:
+            self._pause()
+
+    # -- answers --------------------------------------------------------------------------------------------------
+
+    def answer(self, request: Request, answer: Answer) -> None:
+        """Send the answer to a request; the next that was read meanwhile is handled then."""
+        pending = self._pending
+        if self._is_closing or not pending or pending[0] is not request:
+            return  # the game is gone
+        pending.popleft()
+        self._write(answer, request.keep_alive)
+        if pending and not self._is_closing:
+            asyncio.get_running_loop().call_soon(self._handle_next)
+        elif self._is_paused:
+            self._resume()
+
+    def _handle_next(self) -> None:
+        if self._pending and not self._is_closing:
+            self._handler.handle(self._pending[0], self)
+
+    def _write(self, answer: Answer, keep_alive: bool) -> None:
+        if answer.code or answer.headers or not keep_alive:
+            data = _response(answer, keep_alive)
+        else:
+            body = answer.body
+            data = b"%b%d\r\n\r\n%b" % (answer.head or _OK, len(body), body)
+        self._statistics.bytes_out += len(data)
+        transport = self._transport
+        transport.write(data)
+        if not keep_alive:
+            self._is_closing = True
+            transport.close()
+        elif not self._is_writable and transport.get_write_buffer_size() > self._limits.max_unsent_bytes:
+            self.abort()
+
+    def refuse(self, answer: Answer) -> None:
+        """Answer what cannot be read any further, and hang up."""
+        if self._is_closing:
+            return
+        self._handler.refuse(answer)
+        self._write(answer, False)
+
+    def abort(self) -> None:
+        self._is_closing = True
+        self._transport.abort()
+
+    def close_idle(self) -> None:
+        """Hang up if no request is under way."""
+        if not self._pending and not self._is_closing:
+            self._is_closing = True
+            self._transport.close()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._pending and not self.began
+
+    def check(self, now: float) -> None:
+        """Cut off those who are too slow, to be called about once a second."""
+        if self.began and now - self.began > self._limits.request_s and not self._pending:
+            self.refuse(problem("timeout", f"a request must arrive within {self._limits.request_s:g} s"))
+        elif not self._is_writable and now - self.touched > self._limits.idle_s:
+            self.abort()
+        elif self.is_idle and now - self.touched > self._limits.idle_s:
+            self.close_idle()
+
+    def _stop(self, answer: Answer) -> None:
+        """Refuse from within the parser, and have it read no further."""
+        self.refuse(answer)
+        raise ValueError(answer.code)
+
+    def _pause(self) -> None:
+        if not self._is_paused and not self._is_closing:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._is_paused and self._is_writable and len(self._pending) < self._limits.max_pipelined:
+            self._is_paused = False
+            if not self._is_closing:
+                self._transport.resume_reading()
+
+
+_ONCE = frozenset(
+    (
+        b"session",
+        b"game_id",
+        b"game-id",
+        b"step_kind",
+        b"step-kind",
+        b"step",
+        b"run",
+        b"content-length",
+        b"time",
+        b"token",
+    )
+)
+_RETRY = {b"retry-after": b"1"}
+
+
+def _response(answer: Answer, keep_alive: bool) -> bytes:
+    """Any answer, written out; that of a tick that went well is quicker made from its session's head."""
+    if answer.head:
+        lines = [answer.head[: answer.head.rindex(b"\r\n")]]
+    else:
+        kind = answer.headers.get(b"content-type") or (
+            b"application/problem+json" if answer.code else b"application/octet-stream"
+        )
+        status = b"HTTP/1.1 %d %b" % (answer.status, _REASONS.get(answer.status, b""))
+        lines = [status, b"content-type: " + kind]
+    lines += [b"%b: %b" % item for item in answer.headers.items() if item[0] != b"content-type"]
+    lines.append(b"content-length: %d" % len(answer.body))
+    if not keep_alive:
+        lines.append(b"connection: close")
+    return b"\r\n".join(lines) + b"\r\n\r\n" + answer.body

@@ -1,0 +1,285 @@
+"""Several workers behind one port: each session belongs to one of them, found by its id.
+
+The kernel gives a connection to any of the workers; steps of sessions that belong to another are passed on to it
+through a unix socket, many at a time over one connection, and the answers come back the same way. When a worker dies
+its connections close, so that those who wait for it, and those who ask for its sessions later, learn so at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from ludus.gateway.auth import Auth
+from ludus.gateway.journal import LOST, read_journal
+from ludus.gateway.sessions import Done, Sessions
+from ludus.gateway.step import Answer, Step, problem
+
+__all__ = ["Ring", "owner_of"]
+
+_LOG = logging.getLogger(__name__)
+_PATIENCE_S = 60.0
+_JOURNAL_FRESH_S = 0.5
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+Ask = Callable[[str], Any]
+
+
+def owner_of(session: str, size: int) -> int:
+    """Which of `size` workers a session belongs to."""
+    return zlib.crc32(session.encode()) % size
+
+
+class Ring:
+    """One worker's view of all of them. `answer_ask(what)` answers the questions of the others."""
+
+    def __init__(
+        self, index: int, size: int, *, folder: Path, journal_of: Callable[[int], Path], answer_ask: Ask
+    ) -> None:
+        self.index = index
+        self.size = size
+        self._folder = folder
+        self._journal_of = journal_of
+        self._answer_ask = answer_ask
+        self._links: dict[int, _Link] = {}
+        self._server: asyncio.AbstractServer | None = None
+        self._journals: dict[int, tuple[float, frozenset[str]]] = {}
+        self.num_forwarded = 0
+
+    def path(self, index: int) -> Path:
+        return self._folder / f"{index}.sock"
+
+    async def start(self, sessions: Sessions, auth: Auth) -> None:
+        """Be reachable for the others. The socket of a dead predecessor is taken over."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self.path(self.index)
+        path.unlink(missing_ok=True)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(lambda: _Peer(sessions, auth, self._answer_ask), str(path))
+
+    async def close(self) -> None:
+        for link in self._links.values():
+            link.close()
+        if self._server is not None:
+            self._server.close()
+            self.path(self.index).unlink(missing_ok=True)
+
+    def forward(self, owner: int, step: Step, done: Done) -> None:
+        """Have the owner run it."""
+        self.num_forwarded += 1
+        link = self._links.get(owner)
+        if link is None:
+            link = self._links[owner] = _Link(str(self.path(owner)))
+        message = (
+            step.kind, step.session, step.data, step.number, step.run, step.deadline_s, step.model, step.version,
+            step.signature,
+        )  # fmt: skip
+
+        def on_reply(reply: Any) -> None:
+            if isinstance(reply, _Down):
+                done(self._unreachable(owner, step, was_sent=reply.was_sent))
+            else:
+                status, body, code, headers, head = reply
+                done(Answer(status, body, code, headers, head))
+
+        link.send(message, on_reply)
+
+    async def ask_all(self, what: str, timeout_s: float = 1.0) -> dict[int, Any]:
+        """What each worker that answers in time has to say."""
+        found: dict[int, Any] = {self.index: self._answer_ask(what)}
+        others = [index for index in range(self.size) if index != self.index]
+        answers = await asyncio.gather(*(self._ask(index, what, timeout_s) for index in others))
+        found.update({index: answer for index, answer in zip(others, answers, strict=True) if answer is not None})
+        return dict(sorted(found.items()))
+
+    async def _ask(self, owner: int, what: str, timeout_s: float) -> Any:
+        link = self._links.get(owner)
+        if link is None:
+            link = self._links[owner] = _Link(str(self.path(owner)))
+        reply = asyncio.get_running_loop().create_future()
+        link.send(what, lambda answer: None if reply.done() else reply.set_result(answer))
+        try:
+            answer = await asyncio.wait_for(reply, timeout_s)
+        except TimeoutError:
+            return None
+        return None if isinstance(answer, _Down) else answer
+
+    def sweep(self) -> None:
+        """Give up what has waited too long; to be called about once a second."""
+        for link in self._links.values():
+            link.sweep(time.monotonic() - _PATIENCE_S)
+
+    def _unreachable(self, owner: int, step: Step, *, was_sent: bool) -> Answer:
+        """The owner is gone. Its journal tells whether this session was there to be lost."""
+        if step.kind == "start" and not was_sent:
+            detail = "the worker that this session belongs to is being started again"
+            return problem("overloaded", detail, headers={b"retry-after": b"1"})
+        if was_sent or step.session in self._lost_sessions(owner):
+            detail = f"the process that held session {step.session} died, and its actor with it; begin a new one"
+            return problem("session_lost", detail)
+        return problem("unknown_session", f"no session {step.session} has begun here")
+
+    def _lost_sessions(self, owner: int) -> frozenset[str]:
+        now = time.monotonic()
+        known = self._journals.get(owner)
+        if known is None or now - known[0] > _JOURNAL_FRESH_S:
+            lost: set[str] = set()
+            for sign, session, word, _time in read_journal(self._journal_of(owner)):
+                if sign == "+" or word == LOST:
+                    lost.add(session)
+                else:
+                    lost.discard(session)
+            known = self._journals[owner] = (now, frozenset(lost))
+        return known[1]
+
+
+class _Down:
+    """In place of a reply: the other is gone. `was_sent`: it may have begun."""
+
+    def __init__(self, was_sent: bool) -> None:
+        self.was_sent = was_sent
+
+
+class _Frames(asyncio.Protocol):
+    """Messages with their length in front."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        at, size = 0, len(buffer)
+        while size - at >= 4:
+            length = int.from_bytes(buffer[at : at + 4], "little")
+            if size - at - 4 < length:
+                break
+            message = _decode(memoryview(buffer)[at + 4 : at + 4 + length])
+            at += 4 + length
+            self.on_message(message)
+        if at:
+            del buffer[:at]
+
+    def send(self, message: Any) -> None:
+        data = _encode(message)
+        self.transport.write(len(data).to_bytes(4, "little") + data)
+
+    def on_message(self, message: Any) -> None:
+        raise NotImplementedError
+
+
+class _Peer(_Frames):
+    """The owner's end: runs what others pass on."""
+
+    def __init__(self, sessions: Sessions, auth: Auth, answer_ask: Ask) -> None:
+        super().__init__()
+        self._sessions = sessions
+        self._auth = auth
+        self._answer_ask = answer_ask
+
+    def on_message(self, message: Any) -> None:
+        number, content = message
+        if isinstance(content, str):
+            self._reply(number, self._answer_ask(content))
+            return
+        step = Step(*content)
+
+        def done(answer: Answer) -> None:
+            self._reply(number, (answer.status, answer.body, answer.code, dict(answer.headers), answer.head))
+
+        refused = self._auth.use(step)
+        if refused is not None:
+            done(refused)
+        else:
+            self._sessions.step(step, done)
+
+    def _reply(self, number: int, content: Any) -> None:
+        if not self.transport.is_closing():
+            self.send((number, content))
+
+
+class _Link:
+    """The way to one owner; connects when first used, and again when it was lost."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._wire: _Wire | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._unsent: list[tuple[Any, Callable[[Any], None]]] = []
+
+    def send(self, content: Any, on_reply: Callable[[Any], None]) -> None:
+        if self._wire is not None and not self._wire.transport.is_closing():
+            self._wire.ask(content, on_reply)
+            return
+        self._unsent.append((content, on_reply))
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+
+    async def _connect(self) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+            _transport, self._wire = await asyncio.wait_for(loop.create_unix_connection(_Wire, self._path), 1.0)
+        except (OSError, TimeoutError):
+            self._wire = None
+        finally:
+            self._connecting = None
+        unsent, self._unsent = self._unsent, []
+        for content, on_reply in unsent:
+            if self._wire is None:
+                on_reply(_Down(was_sent=False))
+            else:
+                self._wire.ask(content, on_reply)
+
+    def sweep(self, horizon: float) -> None:
+        if self._wire is not None:
+            self._wire.sweep(horizon)
+
+    def close(self) -> None:
+        if self._wire is not None:
+            self._wire.transport.close()
+
+
+class _Wire(_Frames):
+    """The asker's end of a connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: dict[int, tuple[float, Callable[[Any], None]]] = {}
+        self._last = 0
+
+    def ask(self, content: Any, on_reply: Callable[[Any], None]) -> None:
+        self._last += 1
+        self._waiting[self._last] = (time.monotonic(), on_reply)
+        self.send((self._last, content))
+
+    def on_message(self, message: Any) -> None:
+        number, content = message
+        waiting = self._waiting.pop(number, None)
+        if waiting is not None:
+            waiting[1](content)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for _since, on_reply in waiting.values():
+            on_reply(_Down(was_sent=True))
+
+    def sweep(self, horizon: float) -> None:
+        late = [number for number, (since, _) in self._waiting.items() if since < horizon]
+        if late:
+            _LOG.warning("a worker has not answered %d steps for %.0f s; they are given up", len(late), _PATIENCE_S)
+        for number in late:
+            detail = "the worker of this session does not answer"
+            answer = problem("deadline_exceeded", detail)
+            self._waiting.pop(number)[1]((answer.status, answer.body, answer.code, dict(answer.headers), answer.head))

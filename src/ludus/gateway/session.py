@@ -1,0 +1,73 @@
+"""A session as its actor sees it: an id, a life of the game, the model versions it plays, and why it ended."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+
+__all__ = ["FOLLOW", "Session", "current"]
+
+FOLLOW = "follow"
+
+current: contextvars.ContextVar[Session | None] = contextvars.ContextVar("ludus_session", default=None)
+"""The session whose actor runs; models pin their versions to it. `None` outside of sessions."""
+
+
+class Session(str):
+    """The id itself, a str, with what belongs to it.
+
+    `versions` are those that it plays, by the model's name. A model asks `wanted(name)` what to play, and says by `pin`
+    what that was.
+    """
+
+    __slots__ = ("_callbacks", "_head", "_want", "_want_model", "end_reason", "run", "versions")
+
+    run: str  # which life of the game; empty if it does not say
+    versions: dict[str, int]
+    end_reason: str  # empty while it lives
+    _want_model: str
+    _want: str
+    _callbacks: list[Callable[[], None]]
+    _head: bytes
+
+    def __new__(cls, session: str, *, run: str = "", model: str = "", version: str = "") -> Session:
+        self = super().__new__(cls, session)
+        self.run = run
+        self.versions = {}
+        self.end_reason = ""
+        self._want_model = model
+        self._want = version
+        self._callbacks = []
+        self._head = b""
+        return self
+
+    def wanted(self, model: str) -> str | int:
+        """What the game asked for: a number, a tag, "latest" or "follow"."""
+        if not self._want or self._want_model not in ("", model):
+            return "latest"
+        return int(self._want) if self._want.isdigit() else self._want
+
+    def pin(self, model: str, number: int) -> None:
+        """It plays this version of the model from now on."""
+        self.versions[model] = number
+        self._head = b""
+
+    @property
+    def head(self) -> bytes:
+        """A success's response up to the number of its bytes."""
+        if not self._head:
+            versions = ",".join(f"{model}={number}" for model, number in self.versions.items())
+            line = f"version: {versions}\r\n" if versions else ""
+            kind = "content-type: application/octet-stream"
+            self._head = f"HTTP/1.1 200 OK\r\n{kind}\r\nsession: {self}\r\n{line}content-length: ".encode()
+        return self._head
+
+    def add_done_callback(self, callback: Callable[[], None]) -> None:
+        """Have it called when the session has ended and its actor with it."""
+        self._callbacks.append(callback)
+
+    def run_done_callbacks(self) -> None:
+        """For the gateway, once."""
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()

@@ -1,0 +1,151 @@
+"""One step of a session, and its answer: what the protocol's requests become inside. docs/protocol.md has the words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+__all__ = ["EMPTY", "PROBLEMS", "Answer", "BadStep", "Step", "check_id", "problem", "success"]
+
+_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,128}")
+_VERSION = re.compile(rb"[A-Za-z0-9_.-]{1,128}")
+_MAX_NUMBER = 2**63 - 1
+_MAX_DEADLINE_MS = 600_000
+_KINDS = {b"start": "start", b"tick": "tick", b"end": "end", b"stop": "end"}
+
+PROBLEMS: dict[str, tuple[int, str]] = {
+    "bad_request": (400, "the request is malformed"),
+    "unauthorised": (401, "the request is not authorised"),
+    "replayed": (401, "this signature was used before"),
+    "not_found": (404, "there is no such path"),
+    "unknown_session": (404, "no such session is live"),
+    "method_not_allowed": (405, "the path takes another method"),
+    "timeout": (408, "the request did not arrive in time"),
+    "already_started": (409, "the session is live already"),
+    "out_of_order": (409, "the step's number is not the next one"),
+    "session_lost": (410, "the session was lost with its process"),
+    "too_large": (413, "the request is larger than the server takes"),
+    "actor_failed": (500, "the actor raised an error"),
+    "overloaded": (503, "the server has no room"),
+    "shutting_down": (503, "the server is leaving"),
+    "deadline_exceeded": (504, "the actor was not done in time"),
+}
+"""By code: the status and the title. Codes never change their meaning."""
+
+EMPTY: Mapping[bytes, bytes] = {}
+
+
+class BadStep(ValueError):
+    """A header is malformed or missing; the text tells which."""
+
+
+@dataclass(slots=True)
+class Step:
+    """A request to `/step`."""
+
+    kind: str | None  # start, tick, end; `None`: a stateless tick
+    session: str
+    data: bytes
+    number: int | None = None
+    run: str = ""
+    deadline_s: float | None = None
+    model: str = ""
+    version: str = ""
+    signature: str = ""  # its token, once that was found good
+    missed: Answer | None = None  # what was answered when its deadline passed
+
+    @classmethod
+    def parse(cls, headers: Mapping[bytes, bytes], data: bytes) -> Step:
+        """From headers in lower case. Raises `BadStep`."""
+        get = headers.get
+        session = get(b"session")
+        older = get(b"game_id") or get(b"game-id")
+        if older is not None:
+            if session is not None and session != older:
+                raise BadStep("session and game_id differ; give one of them")
+            session = older
+        kind: str | None = None
+        word = get(b"step_kind") or get(b"step-kind")
+        if word is not None:
+            kind = _KINDS.get(word)
+            if kind is None:
+                raise BadStep(f"step_kind {_show(word)} is none of start, tick, end, stop")
+            if session is None:
+                raise BadStep(f"a {kind} needs the header session")
+        if session is not None and not _ID.fullmatch(session):
+            raise BadStep(f"session {_show(session)} is not 1 to 128 characters of A-Z a-z 0-9 _ . : -")
+        step = cls(kind, session.decode() if session is not None else "", data)
+        number = get(b"step")
+        if number is not None:
+            step.number = _integer(number, "step", 0, _MAX_NUMBER)
+        if len(headers) > 4:
+            step._parse_rare(get)
+        return step
+
+    def _parse_rare(self, get: Any) -> None:
+        run = get(b"run")
+        if run is not None:
+            self.run = check_id(run, "run")
+        deadline = get(b"deadline_ms") or get(b"deadline-ms")
+        if deadline is not None:
+            self.deadline_s = _integer(deadline, "deadline_ms", 1, _MAX_DEADLINE_MS) / 1e3
+        model = get(b"model")
+        if model is not None:
+            self.model = check_id(model, "model")
+        version = get(b"version")
+        if version is not None:
+            if not _VERSION.fullmatch(version):
+                raise BadStep(f"version {_show(version)} is no number, tag, latest or follow")
+            self.version = version.decode()
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the game gets. `code` is a problem's; a success has none."""
+
+    status: int
+    body: bytes
+    code: str = ""
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+    head: bytes = b""  # of a success, if its session has it ready: the response up to the number of its bytes
+    versions: Mapping[str, int] | None = None  # that the session played so far
+
+
+def success(body: bytes) -> Answer:
+    return Answer(200, body)
+
+
+def problem(code: str, detail: str, *, headers: Mapping[bytes, bytes] = EMPTY, **members: Any) -> Answer:
+    """A problem as RFC 9457 has it, with `members` beside the usual ones."""
+    status, title = PROBLEMS[code]
+    content = {
+        "type": f"urn:ludus:problem:{code}",
+        "code": code,
+        "title": title,
+        "status": status,
+        "detail": detail,
+        **members,
+    }
+    return Answer(status, msgspec.json.encode(content), code, headers)
+
+
+def check_id(value: bytes, what: str) -> str:
+    """An id as text. Raises `BadStep`."""
+    if not _ID.fullmatch(value):
+        raise BadStep(f"{what} {_show(value)} is not 1 to 128 characters of A-Z a-z 0-9 _ . : -")
+    return value.decode()
+
+
+def _integer(value: bytes, what: str, least: int, most: int) -> int:
+    if not value.isdigit() or len(value) > 19 or not least <= int(value) <= most:
+        raise BadStep(f"{what} {_show(value)} is not a whole number from {least} to {most}")
+    return int(value)
+
+
+def _show(value: bytes) -> str:
+    text = value[:64].decode("ascii", "backslashreplace")
+    return repr(text + ("…" if len(value) > 64 else ""))
