@@ -14,6 +14,7 @@ import logging
 import socket
 import ssl
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from ludus.gateway.http.connection import Connection, HttpLimits, HttpStatistics
 from ludus.gateway.journal import Journal
 from ludus.gateway.metrics import StepMetrics, render
 from ludus.gateway.ring import Ring, owner_of
+from ludus.gateway.router import Router
 from ludus.gateway.sessions import Observer, SessionLimits, Sessions
 from ludus.gateway.step import Answer, BadStep, Step, problem
 from ludus.rpc.address import is_loopback, runtime_folder
@@ -49,6 +51,7 @@ class GatewayOptions:
     tls_cert: str | None = None
     tls_key: str | None = None
     folder: Path | None = None
+    route: Mapping[str, float] = field(default_factory=dict)  # what sessions play that do not ask: tags, and shares
     sessions: SessionLimits = field(default_factory=SessionLimits)
     http: HttpLimits = field(default_factory=HttpLimits)
     backlog: int = 1024
@@ -80,7 +83,10 @@ class Gateway:
         self._size = size
         self._auth = Auth(token=options.token, secret=options.secret)
         self._journal = Journal(self._journal_of(index)) if options.folder is not None else None
-        self.sessions = Sessions(make_actor, limits=options.sessions, journal=self._journal, observer=observer)
+        router = Router(options.route, self._counts_path()) if options.route else None
+        self.sessions = Sessions(
+            make_actor, limits=options.sessions, journal=self._journal, observer=observer, route=router
+        )
         self._steps = StepMetrics()
         self._http = HttpStatistics()
         self._connections: set[Connection] = set()
@@ -154,6 +160,10 @@ class Gateway:
         folder = self._options.folder
         assert folder is not None
         return folder / f"{self._options.port}-{index}.journal"
+
+    def _counts_path(self) -> Path | None:
+        folder = self._options.folder
+        return None if folder is None else folder / f"{self._options.port}.routes"
 
     def _ring_folder(self) -> Path:
         """Unix sockets have short names, so theirs is made of the long one's digest."""

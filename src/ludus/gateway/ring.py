@@ -79,7 +79,7 @@ class Ring:
         if link is None:
             link = self._links[owner] = _Link(str(self.path(owner)))
         message = (
-            step.kind, step.session, step.data, step.number, step.run, step.deadline_s, step.model, step.version,
+            step.kind, step.session, step.data, step.number, step.run, step.deadline_s, dict(step.wants),
             step.signature,
         )  # fmt: skip
 

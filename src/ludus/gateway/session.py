@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 __all__ = ["FOLLOW", "Session", "current"]
 
@@ -20,32 +20,29 @@ class Session(str):
     what that was.
     """
 
-    __slots__ = ("_callbacks", "_head", "_want", "_want_model", "end_reason", "run", "versions")
+    __slots__ = ("_callbacks", "_head", "_wants", "end_reason", "run", "versions")
 
     run: str  # which life of the game; empty if it does not say
     versions: dict[str, int]
     end_reason: str  # empty while it lives
-    _want_model: str
-    _want: str
+    _wants: Mapping[str, str]
     _callbacks: list[Callable[[], None]]
     _head: bytes
 
-    def __new__(cls, session: str, *, run: str = "", model: str = "", version: str = "") -> Session:
+    def __new__(cls, session: str, *, run: str = "", wants: Mapping[str, str] | None = None) -> Session:
         self = super().__new__(cls, session)
         self.run = run
         self.versions = {}
         self.end_reason = ""
-        self._want_model = model
-        self._want = version
+        self._wants = wants or {}
         self._callbacks = []
         self._head = b""
         return self
 
     def wanted(self, model: str) -> str | int:
         """What the game asked for: a number, a tag, "latest" or "follow"."""
-        if not self._want or self._want_model not in ("", model):
-            return "latest"
-        return int(self._want) if self._want.isdigit() else self._want
+        want = self._wants.get(model) or self._wants.get("", "latest")
+        return int(want) if want.isdigit() else want
 
     def pin(self, model: str, number: int) -> None:
         """It plays this version of the model from now on."""

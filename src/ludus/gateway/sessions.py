@@ -12,7 +12,7 @@ import time
 import traceback
 import uuid
 from collections import Counter, OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +60,7 @@ class _Seat:
         self.session = session
         self.actor: ActorLike | None = None
         self.began = self.touched = now
-        self.expected = 1  # the next number
+        self.expected = 0  # the next number; that of the start
         self.answer: Answer | None = None  # to the number before that, if it was given as a number
         self.running: Step | None = None
         self.waiters: list[Done] = []  # for the step that is under way
@@ -79,7 +79,10 @@ class _Ended:
 
 
 class Sessions:
-    """Used from one event loop. `make_actor` makes one for each session; `journal` is told of starts and ends."""
+    """Used from one event loop. `make_actor` makes one for each session; `journal` is told of starts and ends.
+
+    `route` says what a session plays whose game does not ask for a version.
+    """
 
     def __init__(
         self,
@@ -88,12 +91,14 @@ class Sessions:
         limits: SessionLimits | None = None,
         journal: Journal | None = None,
         observer: Observer | None = None,
+        route: Callable[[], Mapping[str, str]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._make_actor = make_actor
         self._limits = limits or SessionLimits()
         self._journal = journal
         self._observer = observer
+        self._route = route
         self._clock = clock
         self._seats: dict[str, _Seat] = {}
         self._ended: OrderedDict[str, _Ended] = OrderedDict()
@@ -126,7 +131,7 @@ class Sessions:
                 "run": seat.session.run,
                 "age_s": round(now - seat.began, 3),
                 "idle_s": round(now - seat.touched, 3),
-                "step": seat.expected - 1,
+                "step": max(0, seat.expected - 1),
                 "versions": dict(seat.session.versions),
             }
 
@@ -350,7 +355,8 @@ class Sessions:
         if old is None and not self.is_open:
             done(self._overloaded(f"{len(self._seats)} sessions are live, as many as this server takes"))
             return
-        seat = _Seat(Session(step.session, run=step.run, model=step.model, version=step.version), self._clock())
+        wants = step.wants or (self._route() if self._route is not None else {})
+        seat = _Seat(Session(step.session, run=step.run, wants=wants), self._clock())
         seat.running = step
         seat.waiters.append(done)
         self._seats[step.session] = seat
@@ -385,6 +391,7 @@ class Sessions:
 
         def finish(answer: Answer) -> None:
             seat.running = None
+            seat.expected = 1
             if answer.status == 200:
                 answer.head = session.head
                 seat.answer = answer if step.number is not None else None

@@ -53,8 +53,7 @@ class Step:
     number: int | None = None
     run: str = ""
     deadline_s: float | None = None
-    model: str = ""
-    version: str = ""
+    wants: Mapping[str, str] = field(default_factory=dict)  # what a start pins, by model; "" stands for all models
     signature: str = ""  # its token, once that was found good
     missed: Answer | None = None  # what was answered when its deadline passed
 
@@ -94,13 +93,12 @@ class Step:
         if deadline is not None:
             self.deadline_s = _integer(deadline, "deadline_ms", 1, _MAX_DEADLINE_MS) / 1e3
         model = get(b"model")
-        if model is not None:
-            self.model = check_id(model, "model")
+        name = check_id(model, "model") if model is not None else ""
         version = get(b"version")
         if version is not None:
             if not _VERSION.fullmatch(version):
                 raise BadStep(f"version {_show(version)} is no number, tag, latest or follow")
-            self.version = version.decode()
+            self.wants = {name: version.decode()}
 
 
 @dataclass(slots=True)
@@ -112,7 +110,6 @@ class Answer:
     code: str = ""
     headers: Mapping[bytes, bytes] = field(default_factory=dict)
     head: bytes = b""  # of a success, if its session has it ready: the response up to the number of its bytes
-    versions: Mapping[str, int] | None = None  # that the session played so far
 
 
 def success(body: bytes) -> Answer:

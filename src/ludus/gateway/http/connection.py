@@ -99,13 +99,13 @@ class Connection(asyncio.Protocol):
         self._is_writable = True
         self.began = 0.0  # when the request that is being read began; 0 between requests
         self.touched = time.monotonic()
+        self._header_bytes = 0
         self._reset()
 
     def _reset(self) -> None:
         self._path = b""
         self._headers: dict[bytes, bytes] = {}
         self._num_headers = 0
-        self._header_bytes = 0
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._in_headers = True
@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
             if not self._is_closing:  # our own callbacks raise to stop it
                 self.refuse(problem("bad_request", f"this is not HTTP/1.1: {error}"))
             return
-        if self._in_headers and self._header_bytes > self._limits.max_header_bytes + len(data):
+        if self.began and self._in_headers and self._header_bytes > self._limits.max_header_bytes:
             self.refuse(problem("too_large", f"headers may have {self._limits.max_header_bytes} bytes"))
 
     def pause_writing(self) -> None:

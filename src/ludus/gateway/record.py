@@ -1,0 +1,91 @@
+"""Recordings: every step of every session with its answer, so that it can be played again through other code.
+
+A file is a sequence of msgpack messages with their length in front: a head, then one `Recorded` for each step.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ludus import errors
+from ludus.gateway.session import Session
+from ludus.gateway.step import Answer, Step
+
+__all__ = ["Recorded", "Recorder", "read_recording"]
+
+_MAGIC = "ludus-recording-1"
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Recorded(msgspec.Struct, array_like=True, frozen=True):
+    """One step that an actor ran."""
+
+    time: float
+    kind: str | None
+    session: str
+    run: str
+    number: int | None
+    data: bytes
+    status: int
+    body: bytes
+    versions: dict[str, int]  # that the session played, as far as it had played any
+    end_reason: str
+
+
+class Recorder:
+    """An observer of sessions. What it was told is in the file when it returns, as far as the process is concerned."""
+
+    def __init__(self, path: Path, about: dict[str, Any] | None = None) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        if os.fstat(self._fd).st_size == 0:
+            self._write(_encode({"format": _MAGIC, "began": time.time(), **(about or {})}))
+
+    def __call__(self, step: Step, answer: Answer, session: Session | None) -> None:
+        recorded = Recorded(
+            time=time.time(),
+            kind=step.kind,
+            session=step.session,
+            run=session.run if session is not None else "",
+            number=step.number,
+            data=step.data,
+            status=answer.status,
+            body=answer.body,
+            versions=dict(session.versions) if session is not None else {},
+            end_reason=session.end_reason if session is not None else "",
+        )
+        self._write(_encode(recorded))
+
+    def _write(self, message: bytes) -> None:
+        os.write(self._fd, len(message).to_bytes(4, "little") + message)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def read_recording(path: Path) -> tuple[dict[str, Any], Iterator[Recorded]]:
+    """The head, and the steps in the order in which they ran; a last one that was cut off is left out."""
+    messages = _messages(path)
+    try:
+        head = msgspec.msgpack.decode(next(messages))
+    except (StopIteration, msgspec.DecodeError):
+        head = None
+    if not isinstance(head, dict) or head.get("format") != _MAGIC:
+        raise errors.DataError(f"{path} is not a recording of sessions; `ludus serve --record` makes them")
+    decoder = msgspec.msgpack.Decoder(Recorded)
+    return head, (decoder.decode(message) for message in messages)
+
+
+def _messages(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        while len(size := file.read(4)) == 4:
+            message = file.read(int.from_bytes(size, "little"))
+            if len(message) < int.from_bytes(size, "little"):
+                return
+            yield message
