@@ -200,6 +200,42 @@ async def test_a_session_with_a_step_under_way_does_not_run_out():
 
 
 @run
+async def test_a_lease_is_counted_from_the_last_answer():
+    class Heavy(Echo):
+        def start(self, session, data):
+            house.clock.now += 60
+            return super().start(session, data)
+
+        def tick(self, data):
+            house.clock.now += 60
+            return super().tick(data)
+
+    house = House(Heavy, lease_s=10)
+    house.now("start")
+    house.sessions.sweep()
+    assert house.now("tick", number=1).status == 200
+    house.sessions.sweep()
+    assert house.now("tick", number=2).status == 200
+
+
+@run
+async def test_a_step_that_arrives_during_the_end_learns_that_there_is_no_session_any_more():
+    class Parting(Echo):
+        async def end(self, data, reason):
+            await asyncio.sleep(0.01)
+            return super().end(data, reason)
+
+    house = House(Parting, lease_s=10)
+    house.now("start")
+    house.clock.now += 11
+    house.sessions.sweep()
+    late = house.send("tick", number=1)
+    assert not late.done()
+    assert (await late).code == "unknown_session"
+    assert b"ended: lease" in (await late).body
+
+
+@run
 async def test_steps_without_numbers_wait_for_their_turn_in_order():
     house = House(Slow)
     house.now("start")

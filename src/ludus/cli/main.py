@@ -33,7 +33,14 @@ _COMMANDS = {
     "list": _Command("listing", "the trials of a project: how far they are, what they reached"),
     "plot": _Command("plotting", "the learning curve of one or several trials, as a PNG"),
     "watch": _Command("watch", "see a trial's policy play, in the terminal or as a GIF"),
+    "serve": _Command("serve", "answer games with a trial's policy: ludus serve TRIAL --port 8000"),
+    "promote": _Command("promote", "have new sessions play another version of a trial's model"),
+    "rollback": _Command("rollback", "have new sessions play what they played before the last promotion"),
+    "replay": _Command("replay", "play recorded sessions again through today's code and compare"),
     "ctl": _Command("ctl", "look at and command the workers of a running trial"),
+    "fake-actor": _Command("fake_actor", "a server that answers a game before there is an agent"),
+    "fake-game": _Command("fake_game", "games that play at once against a server, and what that cost"),
+    "conformance": _Command("conformance", "check a server against the game protocol, rule by rule"),
     "demo": _Command("demo", "a lander learns to land in under two minutes: before, after, learning curve"),
 }
 

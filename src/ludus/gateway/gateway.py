@@ -27,6 +27,7 @@ from ludus.gateway.auth import Auth
 from ludus.gateway.http.connection import Connection, HttpLimits, HttpStatistics, Request
 from ludus.gateway.journal import Journal
 from ludus.gateway.metrics import StepMetrics, render
+from ludus.gateway.openapi import document
 from ludus.gateway.ring import Ring, owner_of
 from ludus.gateway.router import Router
 from ludus.gateway.sessions import Observer, SessionLimits, Sessions
@@ -37,7 +38,7 @@ __all__ = ["Gateway", "GatewayOptions"]
 
 _LOG = logging.getLogger(__name__)
 _SWEEP_EVERY_S = 0.25
-_GETS = (b"/healthz", b"/readyz", b"/metrics", b"/sessions")
+_GETS = (b"/healthz", b"/readyz", b"/metrics", b"/sessions", b"/openapi.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,13 +221,15 @@ class Gateway:
     def _handle_other(self, request: Request, connection: Connection) -> None:
         path = request.path.partition(b"?")[0]
         if path not in _GETS:
-            answer = problem("not_found", "there are /step, /healthz, /readyz, /metrics and /sessions")
+            answer = problem("not_found", "there are /step, /healthz, /readyz, /metrics, /sessions and /openapi.json")
         elif request.method not in (b"GET", b"HEAD"):
             answer = problem("method_not_allowed", "this is read by GET", headers={b"allow": b"GET"})
         elif path == b"/healthz":
             answer = _text("alive\n")
         elif path == b"/readyz":
             answer = _text("ready\n") if self._is_ready and self.sessions.is_open else self._not_ready()
+        elif path == b"/openapi.json":
+            answer = Answer(200, msgspec.json.encode(document()), headers={b"content-type": b"application/json"})
         elif self._auth.is_on and not self._auth.check_token(request.headers):
             answer = problem("unauthorised", "a bearer token is needed", headers={b"www-authenticate": b"Bearer"})
         else:

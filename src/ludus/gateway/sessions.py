@@ -179,7 +179,7 @@ class Sessions:
     def _not_next(self, seat: _Seat, step: Step, done: Done) -> None:
         """A step that cannot run now: a repetition, one that waits for its turn, or one out of order."""
         number, running = step.number, seat.running
-        if number is not None:
+        if number is not None and (not seat.session.end_reason or (running is not None and running.number == number)):
             if running is None and seat.answer is not None and number + 1 == seat.expected:
                 seat.touched = self._clock()
                 self.statistics.num_repeats += 1
@@ -205,7 +205,6 @@ class Sessions:
 
     def _run(self, seat: _Seat, step: Step, done: Done) -> None:
         """Its turn has come."""
-        seat.touched = self._clock()
         actor = seat.actor
         assert actor is not None
         token = current.set(seat.session)
@@ -244,6 +243,7 @@ class Sessions:
     def _settle(self, seat: _Seat, step: Step, answer: Answer) -> None:
         """A step was run: remember its answer, and close the session if that was its end."""
         self.statistics.num_steps += 1
+        seat.touched = self._clock()
         if answer.status == 200:
             answer.head = seat.session.head
         seat.expected += 1
@@ -392,6 +392,7 @@ class Sessions:
         def finish(answer: Answer) -> None:
             seat.running = None
             seat.expected = 1
+            seat.touched = self._clock()
             if answer.status == 200:
                 answer.head = session.head
                 seat.answer = answer if step.number is not None else None

@@ -15,6 +15,7 @@ _ID = re.compile(rb"[A-Za-z0-9_.:-]{1,128}")
 _VERSION = re.compile(rb"[A-Za-z0-9_.-]{1,128}")
 _MAX_NUMBER = 2**63 - 1
 _MAX_DEADLINE_MS = 600_000
+_RARE = frozenset((b"run", b"deadline_ms", b"deadline-ms", b"model", b"version"))
 _KINDS = {b"start": "start", b"tick": "tick", b"end": "end", b"stop": "end"}
 
 PROBLEMS: dict[str, tuple[int, str]] = {
@@ -81,7 +82,7 @@ class Step:
         number = get(b"step")
         if number is not None:
             step.number = _integer(number, "step", 0, _MAX_NUMBER)
-        if len(headers) > 4:
+        if not _RARE.isdisjoint(headers):
             step._parse_rare(get)
         return step
 

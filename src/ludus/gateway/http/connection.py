@@ -106,6 +106,7 @@ class Connection(asyncio.Protocol):
         self._path = b""
         self._headers: dict[bytes, bytes] = {}
         self._num_headers = 0
+        self._field_bytes = 0
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._in_headers = True
@@ -180,6 +181,9 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._num_headers += 1
+        self._field_bytes += len(name) + len(value) + 4
+        if self._field_bytes > self._limits.max_header_bytes:
+            self._stop(problem("too_large", f"headers may have {self._limits.max_header_bytes} bytes"))
         if self._num_headers > self._limits.max_headers:
             self._stop(problem("too_large", f"more than {self._limits.max_headers} headers"))
         name = name.lower()
@@ -225,7 +229,7 @@ class Connection(asyncio.Protocol):
         if self._is_closing or not pending or pending[0] is not request:
             return  # the game is gone
         pending.popleft()
-        self._write(answer, request.keep_alive)
+        self._write(answer, request.keep_alive, is_head=request.method == b"HEAD")
         if pending and not self._is_closing:
             asyncio.get_running_loop().call_soon(self._handle_next)
         elif self._is_paused:
@@ -235,9 +239,11 @@ class Connection(asyncio.Protocol):
         if self._pending and not self._is_closing:
             self._handler.handle(self._pending[0], self)
 
-    def _write(self, answer: Answer, keep_alive: bool) -> None:
+    def _write(self, answer: Answer, keep_alive: bool, *, is_head: bool = False) -> None:
         if answer.code or answer.headers or not keep_alive:
             data = _response(answer, keep_alive)
+            if is_head:
+                data = data[: len(data) - len(answer.body)]
         else:
             body = answer.body
             data = b"%b%d\r\n\r\n%b" % (answer.head or _OK, len(body), body)

@@ -1,0 +1,137 @@
+// A game's side of Ludus' protocol (docs/protocol.md) for Node >= 18 and for browsers: fetch and WebCrypto, nothing else.
+//
+//     const game = new Game("http://127.0.0.1:8000", "session-1");
+//     await game.start("map 7");
+//     const action = await game.tick(observation);      // a Uint8Array; text(action) makes a string of it
+//     await game.end("won");
+//
+// Steps are numbered, so that one whose connection broke is sent again and never runs twice. What goes wrong is thrown as
+// GameError, whose `code` is the protocol's, or `unreachable` (the step was not run), or `outcome_unknown` (the connection
+// broke, and the step was not or cannot be repeated). One step at a time: await each.
+
+const NOT_RUN = new Set(["overloaded", "shutting_down", "timeout", "replayed"]);
+const RAN = new Set(["actor_failed", "deadline_exceeded"]);
+const NOT_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"]);
+const MAX_PAUSE_MS = 5000;
+
+export class GameError extends Error {
+  constructor(code, status, detail, members = {}, options = undefined) {
+    super(`${code} (${status}): ${detail}`, options);
+    this.name = "GameError";
+    this.code = code;
+    this.status = status; // of HTTP; 0 if there was no answer
+    this.detail = detail;
+    this.members = members; // what else the problem told
+  }
+}
+
+export const text = (bytes) => new TextDecoder().decode(bytes);
+
+export class Game {
+  #url; #session; #options; #number = 0; #signedMs = 0; #versions = {}; #hmac = null;
+
+  // options: run, numbered, timeoutMs, retries, token, secret, key; see docs/clients.md.
+  constructor(url, session, options = {}) {
+    this.#url = url.replace(/\/+$/, "").replace(/\/step$/, "") + "/step";
+    this.#session = session;
+    this.#options = { numbered: true, timeoutMs: 10000, retries: 5, key: "game", ...options };
+  }
+
+  get session() { return this.#session; }
+
+  // The model versions that the session plays, by name, as the last answer told.
+  get versions() { return { ...this.#versions }; }
+
+  // version: a number, a tag, "latest" or "follow", of `model` or of all models.
+  async start(data = "", { model, version } = {}) {
+    this.#number = 0;
+    this.#versions = {};
+    return this.#step("start", data, { run: this.#options.run, model, version });
+  }
+
+  // deadlineMs: how long the game waits for this answer.
+  async tick(data, { deadlineMs } = {}) { return this.#step("tick", data, { deadline_ms: deadlineMs }); }
+
+  async end(data = "") { return this.#step("end", data, {}); }
+
+  // A tick of no session, on the actor that all such ticks share.
+  async stateless(data, { deadlineMs } = {}) { return this.#step(null, data, { deadline_ms: deadlineMs }); }
+
+  async #step(kind, data, extras) {
+    const body = typeof data === "string" ? new TextEncoder().encode(data) : new Uint8Array(data);
+    const mayRepeat = this.#options.numbered && kind !== null;
+    let pauseMs = 0; // the first time at once: a connection that was idle for too long is nobody's fault
+    for (let left = this.#options.retries; ; left--, pauseMs = Math.min(pauseMs * 2 || 100, 1000)) {
+      let waitMs = pauseMs;
+      try {
+        const response = await this.#send(kind, body, extras);
+        const answer = new Uint8Array(await response.arrayBuffer());
+        if (response.status === 200) {
+          if (kind !== null) this.#number++;
+          this.#keepVersions(response.headers.get("version"));
+          return answer;
+        }
+        const error = problem(response.status, answer);
+        if (RAN.has(error.code) && (kind === "tick" || kind === "end")) this.#number++;
+        if (!NOT_RUN.has(error.code) || left <= 0) throw error;
+        const after = 1000 * (parseInt(response.headers.get("retry-after") ?? "0", 10) || 0);
+        waitMs = Math.min(Math.max(waitMs, after), MAX_PAUSE_MS);
+      } catch (error) {
+        if (error instanceof GameError) throw error;
+        const wasSent = !NOT_SENT.has(error.cause?.code);
+        const why = `${error.message}${error.cause ? `: ${error.cause.message || error.cause.code}` : ""}`;
+        if (wasSent && !mayRepeat) throw new GameError("outcome_unknown", 0, why, {}, { cause: error });
+        if (left <= 0) throw new GameError(wasSent ? "outcome_unknown" : "unreachable", 0, why, {}, { cause: error });
+      }
+      await new Promise((resolve) => setTimeout(resolve, waitMs));
+    }
+  }
+
+  async #send(kind, body, extras) {
+    const headers = {};
+    if (kind !== null) {
+      headers.session = this.#session;
+      headers.step_kind = kind;
+      if (this.#options.numbered) headers.step = String(this.#number);
+    }
+    for (const [name, value] of Object.entries(extras)) {
+      if (value !== undefined && value !== null) headers[name] = String(value);
+    }
+    if (this.#options.token) headers.authorization = `Bearer ${this.#options.token}`;
+    if (this.#options.secret) Object.assign(headers, await this.#signature(headers, body));
+    const signal = AbortSignal.timeout(this.#options.timeoutMs);
+    return fetch(this.#url, { method: "POST", headers, body, signal });
+  }
+
+  async #signature(headers, body) {
+    const { subtle } = globalThis.crypto ?? (await import("node:crypto")).webcrypto;
+    const encode = (string) => new TextEncoder().encode(string);
+    const { key, secret } = this.#options;
+    this.#hmac ??= await subtle.importKey("raw", encode(secret), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+    const time = (this.#signedMs = Math.max(Date.now(), this.#signedMs + 1));
+    const digest = hex(await subtle.digest("SHA-256", body));
+    const parts = [key, time, headers.session ?? "", headers.step_kind ?? "", headers.step ?? "", digest];
+    const token = hex(await subtle.sign("HMAC", this.#hmac, encode(parts.join("\n"))));
+    return { key, time: String(time), token };
+  }
+
+  #keepVersions(told) {
+    if (!told) return;
+    const pairs = told.split(",").map((part) => [part.slice(0, part.lastIndexOf("=")), part.slice(part.lastIndexOf("=") + 1)]);
+    this.#versions = Object.fromEntries(pairs.map(([model, number]) => [model.trim(), Number(number)]));
+  }
+}
+
+function problem(status, body) {
+  try {
+    const { code, detail, type, title, status: _status, ...members } = JSON.parse(text(body));
+    if (typeof code === "string") return new GameError(code, status, detail, members);
+  } catch {
+    // no problem document; what came is told as it is
+  }
+  return new GameError("http", status, text(body).slice(0, 200));
+}
+
+function hex(buffer) {
+  return Array.from(new Uint8Array(buffer), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

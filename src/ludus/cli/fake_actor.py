@@ -1,0 +1,78 @@
+"""`ludus fake-actor`: a server for a game to call before there is an agent; it tells how many requests come.
+
+ludus fake-actor --port 8000 --tick-return left
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+from ludus.gateway.gateway import GatewayOptions
+from ludus.gateway.sessions import SessionLimits
+from ludus.remote.fake.actor import FakeActor
+
+__all__ = ["add_arguments", "run"]
+
+_TELL_EVERY_S = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--port", metavar="N", type=int, default=8000, help="where it listens; 0: any (default: 8000)")
+    parser.add_argument("--host", default="127.0.0.1", help="beyond 127.0.0.1 a token or a secret is needed")
+    for kind in ("start", "tick", "end"):
+        default = f"fake_actor_{kind}_return"
+        parser.add_argument(
+            f"--{kind}-return", metavar="TEXT", default=default, help=f"what a {kind} is answered (default: {default})"
+        )
+    parser.add_argument("--echo", action="store_true", help="answer what is sent instead")
+    parser.add_argument("--delay-ms", metavar="X", type=float, default=0.0, help="how long a tick takes (default: 0)")
+    parser.add_argument("--lease-s", metavar="X", type=float, default=60.0, help="a session's lease (default: 60)")
+    parser.add_argument("--token", metavar="TEXT", help="the bearer token that games must send")
+    parser.add_argument("--secret", metavar="TEXT", help="the secret that games must sign with")
+    parser.add_argument("--seconds", metavar="X", type=float, help="end after that long (default: at Ctrl-C)")
+
+
+def run(args: argparse.Namespace) -> int:
+    options = GatewayOptions(
+        host=args.host,
+        port=args.port,
+        token=args.token,
+        secret=args.secret,
+        sessions=SessionLimits(lease_s=args.lease_s),
+    )
+    kinds = ("start", "tick", "end")
+    returns: dict[str, Any] = {
+        f"{kind}_return": None if args.echo else getattr(args, f"{kind}_return") for kind in kinds
+    }
+    server = FakeActor.serve(options=options, delay_s=args.delay_ms / 1e3, **returns)
+    try:
+        server.start()
+    except OSError as error:
+        print(f"ludus fake-actor: {error.strerror}. Give another port with --port.", file=sys.stderr)
+        return 2
+    try:
+        print(f"{server.url}/step answers; Ctrl-C ends it.", flush=True)
+        until = time.monotonic() + args.seconds if args.seconds is not None else None
+        before = _num_steps(server.call(server.gateway.figures))
+        while until is None or time.monotonic() < until:
+            began = time.monotonic()
+            time.sleep(_TELL_EVERY_S if until is None else min(_TELL_EVERY_S, max(until - began, 0.0)))
+            figures = server.call(server.gateway.figures)
+            now = _num_steps(figures)
+            rate = (now - before) / max(time.monotonic() - began, 1e-9)
+            before = now
+            print(f"{rate:,.0f} requests/s, {figures['num_sessions']} sessions, {now:,} requests in all", flush=True)
+    except KeyboardInterrupt:
+        print()
+    finally:
+        server.stop()
+    return 0
+
+
+def _num_steps(figures: dict[str, object]) -> int:
+    num = figures["num_requests"]
+    assert isinstance(num, int)
+    return num

@@ -1,0 +1,225 @@
+"""The game's side of the protocol for an event loop: `AsyncGameClient`, as lean as the load generator needs it.
+
+game = AsyncGameClient("http://127.0.0.1:8000", "session-1")
+await game.start(b"map 7")
+action = await game.tick(observation)
+await game.end()
+game.close()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from typing import Any, cast
+
+from ludus.gateway.client import Course, GameError, Place, Retries
+
+__all__ = ["AsyncGameClient", "Response"]
+
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
+_CLOSE = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
+_HEADER = rb"\r\n%b:[ \t]*([^\r]*)"
+_END = b"\r\n\r\n"
+
+
+class Response:
+    """One answer: its status, its head as it came, its body."""
+
+    __slots__ = ("body", "head", "status")
+
+    def __init__(self, status: int, head: bytes, body: bytes) -> None:
+        self.status = status
+        self.head = head
+        self.body = body
+
+    def header(self, name: str) -> str | None:
+        found = re.search(_HEADER % re.escape(name.encode()), self.head, re.IGNORECASE)
+        return found[1].decode("latin-1").strip() if found is not None else None
+
+
+class _Wire(asyncio.Protocol):
+    """A connection with one request under way at a time."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._buffer = b""
+        self._answer: asyncio.Future[Response] | None = None
+        self.is_open = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.is_open = True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_open = False
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error or ConnectionResetError("the server hung up"))
+
+    def ask(self, request: bytes, answer: asyncio.Future[Response]) -> None:
+        assert self._transport is not None
+        self._answer = answer
+        self._transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer = self._buffer + data if self._buffer else data
+        answer = self._answer
+        end = buffer.find(_END)
+        if end < 0 or answer is None or answer.done():
+            return
+        head = buffer[:end]
+        length = _LENGTH.search(head)
+        if length is None or len(head) < 12:
+            self.close()
+            answer.set_exception(ConnectionError("this answer has no content-length, or is not HTTP/1.1"))
+            return
+        total = end + 4 + int(length[1])
+        if len(buffer) < total:
+            return
+        self._buffer = buffer[total:]
+        self._answer = None
+        if _CLOSE.search(head) is not None:
+            self.close()
+        answer.set_result(Response(int(head[9:12]), head, buffer[end + 4 : total]))
+
+    def close(self) -> None:
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.close()
+
+
+class AsyncGameClient:
+    """`GameClient` with coroutines, and the same meaning of every argument. One step at a time."""
+
+    def __init__(
+        self,
+        url: str,
+        session: str | None = None,
+        *,
+        run: str | None = None,
+        numbered: bool = True,
+        timeout_s: float | None = 10.0,
+        retries: int = 5,
+        token: str | None = None,
+        secret: str | None = None,
+        key: str = "game",
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._place = Place(url)
+        self._course = Course(session, run=run, numbered=numbered, token=token, secret=secret, key=key)
+        self._is_plain = secret is None
+        self._timeout_s = timeout_s
+        self._retries = retries
+        self._context = context
+        self._wire: _Wire | None = None
+        self._line = f"POST {self._place.path} HTTP/1.1\r\nhost: {self._place.authority}\r\n"
+        self._token = token
+        self._tick_head = b""
+        self.num_retries = 0
+
+    @property
+    def session(self) -> str:
+        return self._course.session
+
+    @property
+    def versions(self) -> dict[str, int]:
+        return dict(self._course.versions)
+
+    async def start(self, data: bytes = b"", model: str | None = None, version: int | str | None = None) -> bytes:
+        self._course.begin()
+        self._tick_head = self._make_tick_head()
+        return await self._step("start", data, model=model, version=version)
+
+    async def tick(self, data: bytes, deadline_ms: int | None = None) -> bytes:
+        if deadline_ms is None:
+            return await self._step("tick", data)
+        return await self._step("tick", data, deadline_ms=deadline_ms)
+
+    async def end(self, data: bytes = b"") -> bytes:
+        return await self._step("end", data)
+
+    async def stateless(self, data: bytes, deadline_ms: int | None = None) -> bytes:
+        return await self._step(None, data, deadline_ms=deadline_ms)
+
+    def close(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    def _make_tick_head(self) -> bytes:
+        """What all ticks of a session have in common, up to the step's number; a signature leaves nothing in common."""
+        if not self._is_plain:
+            return b""
+        authorization = f"authorization: Bearer {self._token}\r\n" if self._token is not None else ""
+        return f"{self._line}{authorization}session: {self.session}\r\nstep_kind: tick\r\n".encode()
+
+    def _request(self, kind: str | None, data: bytes, extras: dict[str, Any]) -> bytes:
+        course = self._course
+        if kind == "tick" and self._tick_head and not extras:
+            if course.numbered:
+                return b"%bstep: %d\r\ncontent-length: %d\r\n\r\n%b" % (
+                    self._tick_head, course.number, len(data), data,
+                )  # fmt: skip
+            return b"%bcontent-length: %d\r\n\r\n%b" % (self._tick_head, len(data), data)
+        headers = course.headers(kind, data, **extras)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        return f"{self._line}{lines}content-length: {len(data)}\r\n\r\n".encode() + data
+
+    async def _step(self, kind: str | None, data: bytes, **extras: Any) -> bytes:
+        course = self._course
+        retries: Retries | None = None
+        while True:
+            was_sent = False
+            try:
+                wire = self._wire
+                if wire is None or not wire.is_open:
+                    wire = await self._connect()
+                request = self._request(kind, data, extras)
+                was_sent = True
+                response = await self._ask(wire, request)
+            except OSError as error:
+                self.close()
+                retries = retries or self._new_retries(kind)
+                await asyncio.sleep(retries.after_break(error, self._place, was_sent=was_sent))
+                self.num_retries += 1
+                continue
+            if response.status == 200:
+                if kind is not None:
+                    course.number += 1
+                    if b"\r\nversion:" in response.head:
+                        course.succeeded(None, response.header("version"))
+                return response.body
+            problem = GameError.from_answer(response.status, response.body)
+            course.refused(kind, problem)
+            retries = retries or self._new_retries(kind)
+            await asyncio.sleep(retries.after_problem(problem, response.header("retry-after")))
+            self.num_retries += 1
+
+    def _new_retries(self, kind: str | None) -> Retries:
+        return Retries(self._retries, may_repeat=self._course.numbered and kind is not None)
+
+    async def _ask(self, wire: _Wire, request: bytes) -> Response:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Response] = loop.create_future()
+        wire.ask(request, answer)
+        if self._timeout_s is None:
+            return await answer
+        timer = loop.call_later(self._timeout_s, _time_out, answer, self._timeout_s)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+
+    async def _connect(self) -> _Wire:
+        place = self._place
+        context = (self._context or ssl.create_default_context()) if place.is_tls else None
+        making = asyncio.get_running_loop().create_connection(_Wire, place.host, place.port, ssl=context)
+        _, wire = await asyncio.wait_for(making, self._timeout_s)
+        self._wire = wire
+        return wire
+
+
+def _time_out(answer: asyncio.Future[Response], timeout_s: float) -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError(f"no answer after {timeout_s:g} s"))

@@ -1,0 +1,322 @@
+"""A game's side of the protocol in Python: blocking, and of the standard library only. docs/protocol.md has the words.
+
+with GameClient("http://127.0.0.1:8000", "session-1") as game:
+    game.start(b"map 7")
+    action = game.tick(observation)
+    game.end(b"won")
+
+Steps are numbered, so one whose connection broke is sent again and never runs twice.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import select
+import socket
+import ssl
+import time
+import urllib.parse
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ludus import errors
+from ludus.gateway.auth import sign
+
+__all__ = ["Course", "GameClient", "GameError", "Place", "Retries"]
+
+_NOT_RUN = ("overloaded", "shutting_down", "timeout", "replayed")  # the step did not run: the same may be sent again
+_RAN = ("actor_failed", "deadline_exceeded")  # the step has its number, whatever became of it
+_SECOND_PAUSE_S = 0.1
+_MAX_PAUSE_S = 5.0
+
+
+class GameError(errors.RpcError):
+    """The server answered with a problem. `code` says which, `members` has what else it told."""
+
+    def __init__(self, code: str, status: int, detail: str, members: Mapping[str, Any] | None = None) -> None:
+        super().__init__(f"{code} ({status}): {detail}")
+        self.code = code
+        self.status = status
+        self.detail = detail
+        self.members = dict(members or {})
+
+    @classmethod
+    def from_answer(cls, status: int, body: bytes) -> GameError:
+        """From a problem document; anything else has the code `http`."""
+        try:
+            content = json.loads(body)
+            code, detail = content.pop("code"), content.pop("detail")
+        except (ValueError, KeyError, AttributeError, TypeError):
+            return cls("http", status, body[:200].decode("utf-8", "replace"))
+        members = {key: value for key, value in content.items() if key not in ("type", "title", "status")}
+        return cls(str(code), status, str(detail), members)
+
+
+class Place:
+    """Where a server is: a url, taken apart."""
+
+    def __init__(self, url: str) -> None:
+        parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise errors.ConfigError(f"{url!r} is no url of a gateway; it is like http://127.0.0.1:8000")
+        self.is_tls = parts.scheme == "https"
+        self.host = parts.hostname
+        self.port = parts.port or (443 if self.is_tls else 80)
+        self.path = parts.path.rstrip("/") + ("" if parts.path.rstrip("/").endswith("/step") else "/step")
+
+    @property
+    def authority(self) -> str:
+        """For the header `host`."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{'https' if self.is_tls else 'http'}://{self.authority}"
+
+
+class Course:
+    """Where one session is: its id, the number of its next step, the headers that a step needs. It sends nothing."""
+
+    def __init__(
+        self,
+        session: str | None,
+        *,
+        run: str | None = None,
+        numbered: bool = True,
+        token: str | None = None,
+        secret: str | None = None,
+        key: str = "game",
+    ) -> None:
+        self._given = session
+        self.session = session or ""
+        self.number = 0
+        self.numbered = numbered
+        self.versions: dict[str, int] = {}
+        self._run = run
+        self._token = token
+        self._secret = secret
+        self._key = key
+        self._signed_ms = 0
+
+    def begin(self) -> None:
+        """A new episode. A session that was given no id has another one each time."""
+        self.session = self._given or uuid.uuid4().hex
+        self.number = 0
+        self.versions = {}
+
+    def headers(
+        self,
+        kind: str | None,
+        data: bytes,
+        *,
+        deadline_ms: int | None = None,
+        model: str | None = None,
+        version: int | str | None = None,
+    ) -> dict[str, str]:
+        """Those of the next step, signed now if there is a secret."""
+        headers: dict[str, str] = {}
+        step = ""
+        if kind is not None:
+            headers = {"session": self.session, "step_kind": kind}
+            if self.numbered:
+                step = headers["step"] = str(self.number)
+            if kind == "start":
+                if self._run is not None:
+                    headers["run"] = self._run
+                if model is not None:
+                    headers["model"] = model
+                if version is not None:
+                    headers["version"] = str(version)
+        if deadline_ms is not None:
+            headers["deadline_ms"] = str(deadline_ms)
+        if self._token is not None:
+            headers["authorization"] = f"Bearer {self._token}"
+        if self._secret is not None:
+            now = self._signed_ms = max(int(time.time() * 1e3), self._signed_ms + 1)
+            headers["key"] = self._key
+            headers["time"] = str(now)
+            headers["token"] = sign(
+                self._secret, key=self._key, time_ms=now, session=headers.get("session", ""),
+                step_kind=kind or "", step=step, data=data,
+            )  # fmt: skip
+        return headers
+
+    def succeeded(self, kind: str | None, versions: str | None) -> None:
+        """The step was answered; `versions` is the answer's header of that name."""
+        if kind is not None:
+            self.number += 1
+        if versions:
+            self.versions = parse_versions(versions)
+
+    def refused(self, kind: str | None, error: GameError) -> None:
+        """The step was answered by a problem."""
+        if kind in ("tick", "end") and error.code in _RAN:
+            self.number += 1
+
+
+class Retries:
+    """How often one step is sent again, and how long to wait before it is."""
+
+    def __init__(self, num: int, *, may_repeat: bool) -> None:
+        self._left = num
+        self._may_repeat = may_repeat
+        self._pause_s = 0.0  # the first time at once: a connection that was idle for too long is nobody's fault
+
+    def after_problem(self, error: GameError, retry_after: str | None) -> float:
+        """Seconds to wait before the same is sent again. Raises the problem if that is not to be."""
+        if error.code not in _NOT_RUN or self._left <= 0:
+            raise error
+        pause_s = self._next()
+        return min(max(pause_s, _seconds(retry_after)), _MAX_PAUSE_S)
+
+    def after_break(self, error: Exception, place: Place, *, was_sent: bool) -> float:
+        """The same, after a connection that broke or could not be made. Raises what is known of the step."""
+        if was_sent and not self._may_repeat:
+            raise errors.OutcomeUnknown(
+                f"the connection to {place} broke before the answer: {_why(error)}. The step may have run, and was not "
+                "sent again because it has no number; number the steps (numbered=True) to have that done"
+            ) from error
+        if self._left <= 0:
+            kind = errors.OutcomeUnknown if was_sent else errors.Unreachable
+            raise kind(f"{place} does not answer: {_why(error)}. Is the server up, and is this its port?") from error
+        return self._next()
+
+    def _next(self) -> float:
+        self._left -= 1
+        pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2 or _SECOND_PAUSE_S, 1.0)
+        return pause_s
+
+
+class GameClient:
+    """Calls one actor at a time: `start`, `tick` …, `end`, and again. Not to be shared between threads.
+
+    Without a `session` each episode has an id of its own. `run` names this life of the game: if it crashes and comes
+    back with another one, its old session is ended. Steps are `numbered` unless told otherwise; only then may one whose
+    connection broke be sent again, up to `retries` times. `timeout_s` is how long one sending may take.
+    Problems raise `GameError`; a server that is not there `Unreachable`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        session: str | None = None,
+        *,
+        run: str | None = None,
+        numbered: bool = True,
+        timeout_s: float = 10.0,
+        retries: int = 5,
+        token: str | None = None,
+        secret: str | None = None,
+        key: str = "game",
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._place = Place(url)
+        self._course = Course(session, run=run, numbered=numbered, token=token, secret=secret, key=key)
+        self._timeout_s = timeout_s
+        self._retries = retries
+        self._context = context
+        self._connection: http.client.HTTPConnection | None = None
+        self._sleep: Callable[[float], None] = time.sleep
+
+    @property
+    def session(self) -> str:
+        """The id of the present session; empty before the first, unless it was given."""
+        return self._course.session
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The model versions that the session plays, as the last answer told."""
+        return dict(self._course.versions)
+
+    def start(self, data: bytes = b"", model: str | None = None, version: int | str | None = None) -> bytes:
+        """Begin a session; `version` says what to play: a number, a tag, `latest` or `follow`."""
+        self._course.begin()
+        return self._step("start", data, model=model, version=version)
+
+    def tick(self, data: bytes, deadline_ms: int | None = None) -> bytes:
+        """One step: what the actor answers."""
+        return self._step("tick", data, deadline_ms=deadline_ms)
+
+    def end(self, data: bytes = b"") -> bytes:
+        """The session is over."""
+        return self._step("end", data)
+
+    def stateless(self, data: bytes, deadline_ms: int | None = None) -> bytes:
+        """A tick of no session, on the actor that all such ticks share."""
+        return self._step(None, data, deadline_ms=deadline_ms)
+
+    def close(self) -> None:
+        """Hang up. The session stays; its lease runs out if no more steps come."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> GameClient:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _step(self, kind: str | None, data: bytes, **extras: Any) -> bytes:
+        course = self._course
+        may_repeat = course.numbered and kind is not None
+        retries = Retries(self._retries, may_repeat=may_repeat)
+        if not may_repeat and self._connection is not None and _has_ended(self._connection.sock):
+            self.close()
+        while True:
+            was_sent = False
+            try:
+                connection = self._connect()
+                was_sent = True
+                connection.request("POST", self._place.path, data, course.headers(kind, data, **extras))
+                response = connection.getresponse()
+                if (
+                    response.length is None and not response.chunked
+                ):  # headers that were cut off are none to http.client
+                    raise http.client.IncompleteRead(b"")
+                body = response.read()
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                self._sleep(retries.after_break(error, self._place, was_sent=was_sent))
+                continue
+            if response.will_close:
+                self.close()
+            if response.status == 200:
+                course.succeeded(kind, response.getheader("version"))
+                return body
+            problem = GameError.from_answer(response.status, body)
+            course.refused(kind, problem)
+            self._sleep(retries.after_problem(problem, response.getheader("retry-after")))
+
+    def _connect(self) -> http.client.HTTPConnection:
+        """The connection, opened now if it is not open."""
+        if self._connection is None:
+            place = self._place
+            if place.is_tls:
+                self._connection = http.client.HTTPSConnection(
+                    place.host, place.port, timeout=self._timeout_s, context=self._context
+                )
+            else:
+                self._connection = http.client.HTTPConnection(place.host, place.port, timeout=self._timeout_s)
+            self._connection.connect()
+        return self._connection
+
+
+def parse_versions(text: str) -> dict[str, int]:
+    """`MODEL=NUMBER[,…]`."""
+    pairs: Iterable[tuple[str, str, str]] = (part.strip().rpartition("=") for part in text.split(","))
+    return {model: int(number) for model, _, number in pairs if model and number.isdigit()}
+
+
+def _has_ended(connection: socket.socket | None) -> bool:
+    """Whether the server hung up meanwhile; nothing else arrives between two answers."""
+    return connection is None or bool(select.select([connection], [], [], 0)[0])
+
+
+def _seconds(retry_after: str | None) -> float:
+    return float(retry_after) if retry_after is not None and retry_after.isdigit() else 0.0
+
+
+def _why(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

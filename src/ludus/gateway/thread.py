@@ -1,0 +1,123 @@
+"""A gateway in a thread of this process: for tests, fakes and notebooks. A program has `GatewayService` instead.
+
+with GatewayThread(MyActor, GatewayOptions(port=8000)) as gateway:
+    print(gateway.url)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ludus import errors
+from ludus.gateway.actor import MakeActor
+from ludus.gateway.gateway import Gateway, GatewayOptions
+from ludus.gateway.service import new_event_loop
+from ludus.gateway.sessions import Observer
+
+__all__ = ["GatewayThread"]
+
+_PATIENCE_S = 10.0
+
+
+class GatewayThread:
+    """Listens between `start` and `stop`, on an event loop of its own."""
+
+    def __init__(
+        self,
+        make_actor: MakeActor,
+        options: GatewayOptions | None = None,
+        *,
+        index: int = 0,
+        size: int = 1,
+        observer: Observer | None = None,
+        grace_s: float = 2.0,
+    ) -> None:
+        self._make_actor = make_actor
+        self._options = options or GatewayOptions()
+        self._index = index
+        self._size = size
+        self._observer = observer
+        self._grace_s = grace_s
+        self._is_up = threading.Event()
+        self._error: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._gateway: Gateway | None = None
+        self._thread = threading.Thread(target=self._live, name="gateway", daemon=True)
+
+    @property
+    def gateway(self) -> Gateway:
+        if self._gateway is None:
+            raise errors.WorkerError("the gateway is not up; call start first")
+        return self._gateway
+
+    @property
+    def port(self) -> int:
+        return self.gateway.port
+
+    @property
+    def url(self) -> str:
+        host = self._options.host
+        scheme = "https" if self._options.tls_cert is not None else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def start(self) -> GatewayThread:
+        """Returns when it listens. Raises `OSError` if the port is taken."""
+        self._thread.start()
+        if not self._is_up.wait(_PATIENCE_S):
+            raise errors.WorkerError(f"the gateway does not listen after {_PATIENCE_S:g} s")
+        if self._error is not None:
+            raise self._error
+        return self
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Call it on the gateway's loop and return what it returns: what lives there is not safe to touch from here."""
+
+        async def run() -> Any:
+            return function()
+
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(_PATIENCE_S)
+
+    def stop(self) -> None:
+        """End the sessions with the reason `shutdown`, and hang up."""
+        if self._loop is None or not self._thread.is_alive():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(self._grace_s + _PATIENCE_S)
+        if self._thread.is_alive():
+            raise errors.WorkerError("the gateway does not end; an actor holds up its event loop")
+        if self._error is not None:
+            raise self._error
+
+    def _live(self) -> None:
+        loop = new_event_loop()
+        asyncio.set_event_loop(loop)
+        self._loop = loop
+        try:
+            gateway = Gateway(
+                self._make_actor, self._options, index=self._index, size=self._size, observer=self._observer
+            )
+            loop.run_until_complete(gateway.start())
+            self._gateway = gateway
+        except BaseException as error:
+            self._error = error
+            loop.close()
+            return
+        finally:
+            self._is_up.set()
+        try:
+            loop.run_forever()
+            loop.run_until_complete(gateway.stop(self._grace_s))
+        except BaseException as error:
+            self._error = error
+        finally:
+            loop.close()
+
+    def __enter__(self) -> GatewayThread:
+        return self.start()
+
+    def __exit__(self, *_exc: object) -> None:
+        self.stop()

@@ -1,0 +1,148 @@
+"""`ludus fake-actor`, `ludus fake-game` and `ludus conformance`, as a person runs them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trustme
+
+from ludus.cli.main import main
+from ludus.gateway.client import GameClient
+from ludus.testing.gateways import CountingActor, serving
+
+
+@contextmanager
+def fake_actor(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process, and the url that it prints."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ludus.cli.main", "fake-actor", "--port", "0", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert "/step answers" in line, line
+        yield process, line.split("/step")[0]
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
+
+
+def test_a_fake_actor_serves_until_it_is_interrupted_and_tells_how_much() -> None:
+    with fake_actor("--tick-return", "left") as (process, url):
+        with GameClient(url) as game:
+            game.start()
+            assert game.tick(b"x") == b"left"
+            game.end()
+        assert process.stdout is not None
+        while "3 requests in all" not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+
+
+def test_games_play_against_a_fake_actor_and_its_costs_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with fake_actor("--echo") as (process, url):
+        assert main(["fake-game", "--url", url, "--games", "2,4", "--ticks", "50", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert [run["games"] for run in told["runs"]] == [2, 4]
+        assert [run["num_requests"] for run in told["runs"]] == [2 * 52, 4 * 52]
+        assert told["runs"][0]["server"]["num_processes"] == 1
+        assert told["runs"][0]["server"]["memory_mib"] > 5
+        assert process.poll() is None
+        assert main(["fake-game", "--url", url, "--games", "2", "--ticks", "5"]) == 0
+    out = capsys.readouterr().out
+    assert "2 games:" in out
+    assert "p99" in out
+    assert "% CPU" in out
+    assert "errors        none" in out
+
+
+def test_games_that_get_problems_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(CountingActor, token="T") as url:
+        assert main(["fake-game", "--url", url, "--games", "2", "--ticks", "2"]) == 1
+        assert "unauthorised 2" in capsys.readouterr().out
+        assert main(["fake-game", "--url", url, "--games", "2", "--ticks", "2", "--token", "T"]) == 0
+
+
+def test_games_without_a_server_say_what_to_start(capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"http://127.0.0.1:{_free_port()}"
+    assert main(["fake-game", "--url", url, "--games", "1", "--ticks", "1"]) == 2
+    assert "ludus fake-actor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("games", ["0", "many", "4,x"])
+def test_a_number_of_games_that_is_none_is_refused(games: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fake-game", "--games", games]) == 2
+    assert "--games" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["fake-actor", "--port", str(port), "--seconds", "0.1"]) == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_an_open_host_needs_a_token(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fake-actor", "--host", "0.0.0.0", "--port", "0"]) == 2
+    assert "token" in capsys.readouterr().err
+
+
+def test_a_server_that_conforms_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(CountingActor, token="T") as url:
+        assert main(["conformance", "--url", url, "--token", "T"]) == 0
+    out = capsys.readouterr().out
+    assert "ok    repeat " in out
+    assert " 0 failed" in out
+
+
+def test_a_server_with_tls_is_spoken_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    ca, cert, key = tmp_path / "ca.pem", tmp_path / "cert.pem", tmp_path / "key.pem"
+    authority.cert_pem.write_to_path(ca)
+    issued.cert_chain_pems[0].write_to_path(cert)
+    issued.private_key_pem.write_to_path(key)
+    with serving(CountingActor, tls_cert=str(cert), tls_key=str(key)) as url:
+        assert main(["fake-game", "--url", url, "--games", "2", "--ticks", "3", "--ca", str(ca)]) == 0
+        assert main(["conformance", "--url", url, "--ca", str(ca)]) == 0, capsys.readouterr().out
+
+
+def test_a_server_that_does_not_conform_fails_and_json_tells_why(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(CountingActor) as url:
+        assert (
+            main(["conformance", "--url", url, "--token", "T", "--only", "token", "--only", "healthz", "--json"]) == 1
+        )
+    told = json.loads(capsys.readouterr().out)
+    assert not told["passed"]
+    assert {finding["code"]: finding["outcome"] for finding in told["findings"]} == {"token": "fail", "healthz": "pass"}
+
+
+def test_conformance_without_a_server_is_an_error_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "--url", f"http://127.0.0.1:{_free_port()}"]) == 2
+    assert "nothing answers" in capsys.readouterr().err
+
+
+def test_the_commands_do_not_load_torch() -> None:
+    code = (
+        "import sys, importlib; [importlib.import_module(f'ludus.cli.{m}') for m in "
+        "('fake_actor', 'fake_game', 'conformance')]; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,585 @@
+"""The clients in Python, C++ and JavaScript, each against the real gateway, with and without a proxy that cuts."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import http.server
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from ludus import errors
+from ludus.gateway.actor import Actor
+from ludus.gateway.async_client import AsyncGameClient
+from ludus.gateway.client import Course, GameClient, GameError, Place
+from ludus.gateway.session import current
+from ludus.testing.gateways import CountingActor, CuttingProxy, EchoActor, serving
+
+CLIENTS = Path(__file__).parents[2] / "clients"
+COMPILE = ("g++", "-std=c++17", "-Wall", "-Wextra", "-Werror")
+NUM_TICKS = 40
+
+
+class SlowActor(Actor):
+    """A tick takes as many milliseconds as it is told."""
+
+    async def tick(self, data: bytes) -> bytes:
+        await asyncio.sleep(float(data) / 1e3)
+        return b"done " + data
+
+
+class FailingActor(CountingActor):
+    """Raises at every second tick."""
+
+    def tick(self, data: bytes) -> bytes:
+        answer = super().tick(data)
+        if self.num_ticks % 2 == 0:
+            raise RuntimeError("every second tick")
+        return answer
+
+
+class VersionedActor(EchoActor):
+    def tick(self, data: bytes) -> bytes:
+        session = current.get()
+        assert session is not None
+        session.pin("policy", 7)
+        session.pin("critic", 3)
+        return data
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# ---- Python
+
+
+def test_a_session_is_played_from_start_to_end() -> None:
+    with serving(CountingActor) as url, GameClient(url, "one") as game:
+        assert game.start(b"map") == b"started:map"
+        assert [game.tick(b"x") for _ in range(3)] == [b"1:x", b"2:x", b"3:x"]
+        assert game.end() == b"3"
+        assert game.start(b"again") == b"started:again"
+        assert game.tick(b"y") == b"1:y"
+        assert game.end() == b"1"
+
+
+def test_one_connection_carries_all_steps() -> None:
+    with serving(EchoActor) as url, GameClient(url) as game:
+        game.start()
+        for _ in range(10):
+            game.tick(b"x")
+        game.end()
+        assert url.call(url.gateway.figures)["num_accepted"] == 1
+
+
+def test_a_session_without_an_id_has_another_one_each_time() -> None:
+    with serving(EchoActor) as url, GameClient(url) as game:
+        game.start()
+        first = game.session
+        game.end()
+        game.start()
+        assert game.session != first
+        game.end()
+
+
+@pytest.mark.parametrize("keep", [0, 20])
+def test_every_tick_runs_once_though_connections_are_cut(keep: int) -> None:
+    with serving(CountingActor) as url, CuttingProxy(url.port, every=3, keep=keep) as proxy:
+        with GameClient(proxy.url, "cut") as game:
+            game.start()
+            assert [game.tick(b"x") for _ in range(NUM_TICKS)] == [b"%d:x" % i for i in range(1, NUM_TICKS + 1)]
+            assert game.end() == b"%d" % NUM_TICKS
+        assert proxy.num_cuts > NUM_TICKS // 4
+
+
+def test_a_step_without_a_number_is_not_sent_again() -> None:
+    with serving(CountingActor) as url, CuttingProxy(url.port, every=2, keep=10) as proxy:
+        with GameClient(proxy.url, "unnumbered", numbered=False) as game:
+            game.start()
+            with pytest.raises(errors.OutcomeUnknown, match="has no number"):
+                game.tick(b"x")
+        with GameClient(url, "unnumbered", numbered=False) as direct:
+            assert direct.tick(b"y") == b"2:y"
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_opened_again_without_a_number() -> None:
+    with serving(CountingActor, idle_s=0.2) as url, GameClient(url, "idle", numbered=False) as game:
+        game.start()
+        for _ in range(200):
+            if not url.call(lambda: url.gateway.figures()["num_connections"]):
+                break
+            threading.Event().wait(0.02)
+        assert game.tick(b"x") == b"1:x"
+
+
+def test_a_server_that_is_not_there_is_told_as_such() -> None:
+    with GameClient(f"http://127.0.0.1:{free_port()}", retries=1) as game, pytest.raises(errors.Unreachable):
+        game.start()
+
+
+def test_a_server_that_comes_late_is_waited_for() -> None:
+    port = free_port()
+    served = threading.Event()
+    done = threading.Event()
+
+    def serve() -> None:
+        done.wait(0.15)
+        with serving(EchoActor, port=port):
+            served.set()
+            done.wait(10.0)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        with GameClient(f"http://127.0.0.1:{port}", retries=8) as game:
+            assert game.start(b"hello") == b"hello"
+        assert served.is_set()
+    finally:
+        done.set()
+        thread.join(10.0)
+
+
+def test_problems_are_raised_with_their_code_and_members() -> None:
+    with serving(EchoActor) as url, GameClient(url, "never") as game:
+        with pytest.raises(GameError) as raised:
+            game.tick(b"x")
+        assert (raised.value.code, raised.value.status) == ("unknown_session", 404)
+        game.start()
+        game._course.number = 9
+        with pytest.raises(GameError) as raised:
+            game.tick(b"x")
+        assert (raised.value.code, raised.value.members) == ("out_of_order", {"expected": 1})
+
+
+def test_a_failed_tick_has_its_number_and_the_session_goes_on() -> None:
+    with serving(FailingActor) as url, GameClient(url, "fails") as game:
+        game.start()
+        assert game.tick(b"x") == b"1:x"
+        with pytest.raises(GameError) as raised:
+            game.tick(b"x")
+        assert raised.value.code == "actor_failed"
+        assert raised.value.members["id"]
+        assert game.tick(b"x") == b"3:x"
+        assert game.end() == b"3"
+
+
+def test_a_missed_deadline_is_told_and_the_next_tick_follows_it() -> None:
+    with serving(SlowActor) as url, GameClient(url, "slow") as game:
+        game.start()
+        with pytest.raises(GameError) as raised:
+            game.tick(b"300", deadline_ms=20)
+        assert raised.value.code == "deadline_exceeded"
+        assert game.tick(b"1") == b"done 1"
+        game.end()
+
+
+def test_a_full_server_is_asked_again_after_the_time_it_gives() -> None:
+    with (
+        serving(EchoActor, max_sessions=1) as url,
+        GameClient(url, "first") as first,
+        GameClient(url, "second") as game,
+    ):
+        first.start()
+        pauses: list[float] = []
+
+        def leave(seconds: float) -> None:
+            pauses.append(seconds)
+            first.end()
+
+        game._sleep = leave
+        assert game.start(b"in") == b"in"
+        assert pauses == [1.0]
+
+
+def test_a_server_that_stays_full_is_given_up() -> None:
+    with serving(EchoActor, max_sessions=1) as url, GameClient(url, "first") as first:
+        first.start()
+        with GameClient(url, "second", retries=2) as game:
+            game._sleep = lambda _seconds: None
+            with pytest.raises(GameError) as raised:
+                game.start()
+        assert raised.value.code == "overloaded"
+
+
+def test_versions_are_read_from_the_answer() -> None:
+    with serving(VersionedActor) as url, GameClient(url) as game:
+        game.start()
+        assert game.versions == {}
+        game.tick(b"x")
+        assert game.versions == {"policy": 7, "critic": 3}
+        game.end()
+
+
+def test_stateless_ticks_need_no_session() -> None:
+    with serving(CountingActor) as url, GameClient(url) as game:
+        assert [game.stateless(b"a"), game.stateless(b"b")] == [b"1:a", b"2:b"]
+
+
+def test_a_game_that_came_back_with_another_run_gets_a_new_session() -> None:
+    with serving(CountingActor) as url:
+        with GameClient(url, "game", run="1") as game:
+            game.start()
+            game.tick(b"x")
+        with GameClient(url, "game", run="1") as same, pytest.raises(GameError, match="already_started"):
+            same.start()
+        with GameClient(url, "game", run="2") as back:
+            back.start()
+            assert back.tick(b"x") == b"1:x"
+            back.end()
+
+
+@pytest.mark.parametrize("wanted", [{"token": "T"}, {"secret": "S" * 80}])
+def test_a_token_or_a_signature_lets_in_and_a_wrong_one_does_not(wanted: dict[str, str]) -> None:
+    with serving(EchoActor, **wanted) as url:
+        with GameClient(url, "good", **wanted) as game:
+            game.start()
+            assert game.tick(b"x") == b"x"
+            assert game.stateless(b"y") == b"y"
+            assert game.stateless(b"y") == b"y"
+            game.end()
+        for wrong in ({}, dict.fromkeys(wanted, "wrong")):
+            with GameClient(url, "bad", **wrong) as game, pytest.raises(GameError) as raised:
+                game.start()
+            assert (raised.value.code, raised.value.status) == ("unauthorised", 401)
+
+
+def test_tls_is_spoken_to_an_https_url(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    issued.cert_chain_pems[0].write_to_path(cert)
+    issued.private_key_pem.write_to_path(key)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with serving(EchoActor, tls_cert=str(cert), tls_key=str(key)) as url:
+        assert url.startswith("https://")
+        with GameClient(url, "tls", context=context) as game:
+            game.start()
+            assert game.tick(b"secret") == b"secret"
+            game.end()
+
+        async def play() -> bytes:
+            client = AsyncGameClient(url, "tls", context=context)
+            await client.start()
+            answer = await client.tick(b"too")
+            client.close()
+            return answer
+
+        assert asyncio.run(play()) == b"too"
+
+
+def test_a_server_of_another_kind_is_told_by_what_it_answers() -> None:
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(418)
+            self.send_header("content-length", "6")
+            self.end_headers()
+            self.wfile.write(b"teapot")
+
+        def log_message(self, *_args: Any) -> None: ...
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            with GameClient(f"http://127.0.0.1:{server.server_port}") as game, pytest.raises(GameError) as raised:
+                game.start()
+        finally:
+            server.shutdown()
+            thread.join(5.0)
+    assert (raised.value.code, raised.value.status, raised.value.detail) == ("http", 418, "teapot")
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1", "http://", ""])
+def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(errors.ConfigError):
+        Place(url)
+
+
+def test_two_signatures_of_the_same_are_never_alike() -> None:
+    course = Course(None, secret="S")
+    times = [int(course.headers(None, b"x")["time"]) for _ in range(100)]
+    assert times == sorted(set(times))
+
+
+# ---- Python, for an event loop
+
+
+@pytest.mark.parametrize("access", [{}, {"token": "T"}, {"secret": "S"}])
+@pytest.mark.parametrize("numbered", [True, False])
+def test_many_sessions_play_at_once_on_an_event_loop(access: dict[str, str], numbered: bool) -> None:
+    with serving(CountingActor, **access) as url:
+
+        async def play() -> list[bytes]:
+            client = AsyncGameClient(url, numbered=numbered, **access)
+            await client.start(b"s")
+            for _ in range(5):
+                await client.tick(b"x" * 100_000)
+            ended = await client.end()
+            client.close()
+            return [ended]
+
+        async def main() -> list[list[bytes]]:
+            return await asyncio.gather(*(play() for _ in range(10)))
+
+        assert asyncio.run(main()) == [[b"5"]] * 10
+
+
+def test_every_tick_runs_once_on_an_event_loop_though_connections_are_cut() -> None:
+    with serving(CountingActor) as url, CuttingProxy(url.port, every=3, keep=15) as proxy:
+
+        async def play() -> tuple[bytes, int]:
+            client = AsyncGameClient(proxy.url, "cut")
+            await client.start()
+            for i in range(NUM_TICKS):
+                assert await client.tick(b"x") == b"%d:x" % (i + 1)
+            ended = await client.end()
+            client.close()
+            return ended, client.num_retries
+
+        ended, num_retries = asyncio.run(play())
+        assert ended == b"%d" % NUM_TICKS
+        assert num_retries == proxy.num_cuts > 0
+
+
+def test_an_answer_that_does_not_come_is_asked_for_again() -> None:
+    with serving(SlowActor) as url:
+
+        async def play() -> tuple[bytes, int]:
+            client = AsyncGameClient(url, timeout_s=0.1)
+            await client.start()
+            answer = await client.tick(b"250")
+            client.close()
+            return answer, client.num_retries
+
+        answer, num_retries = asyncio.run(play())
+        assert answer == b"done 250"
+        assert num_retries >= 1
+
+
+def test_a_problem_and_a_missing_server_are_raised_on_an_event_loop() -> None:
+    with serving(EchoActor) as url, pytest.raises(GameError, match="unknown_session"):
+        asyncio.run(AsyncGameClient(url, "never").tick(b"x"))
+    with pytest.raises(errors.Unreachable):
+        asyncio.run(AsyncGameClient(f"http://127.0.0.1:{free_port()}", retries=0).start())
+
+
+# ---- C++ and JavaScript
+
+
+DRIVER = r"""
+#include <cstdlib>
+#include <iostream>
+#include <iterator>
+
+#include "ludus.hpp"
+
+int main(int, char** argv) {
+    const std::string mode = argv[1];
+    if (mode == "sha") {
+        const std::string data((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
+        std::cout << ludus::detail::hex(ludus::detail::sha256(data)) << "\n";
+        return 0;
+    }
+    ludus::Options options;
+    options.retries = 1;
+    options.numbered = mode != "unnumbered";
+    ludus::Game game("127.0.0.1", std::atoi(argv[2]), "driven", options);
+    try {
+        if (mode == "stateless") {
+            std::cout << game.stateless("a") << " " << game.stateless("b") << "\n";
+            return 0;
+        }
+        game.start();
+        std::cout << "started\n";
+        if (mode == "deadline") {
+            try { game.tick("300", 20); } catch (const ludus::Error& error) { std::cout << error.code << "\n"; }
+            std::cout << game.tick("1") << "\n";
+        } else if (mode == "failing") {
+            std::cout << game.tick("x") << "\n";
+            try { game.tick("x"); } catch (const ludus::Error& error) {
+                std::cout << error.code << " " << error.members.at("id").size() << "\n";
+            }
+            std::cout << game.tick("x") << "\n";
+        } else if (mode == "versions") {
+            game.tick("x");
+            for (const auto& [model, number] : game.versions()) std::cout << model << "=" << number << "\n";
+        } else {
+            std::cout << game.tick("x") << "\n";
+        }
+        game.end();
+    } catch (const ludus::Error& error) {
+        std::cout << error.code << " " << error.status << "\n";
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the example and the driver as programs."""
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++ here")
+    folder = tmp_path_factory.mktemp("cpp")
+    (folder / "driver.cpp").write_text(DRIVER)
+    include = ("-I", str(CLIENTS / "cpp"), "-pthread")
+    compiling = [
+        subprocess.Popen(
+            [*COMPILE, "-O2", str(CLIENTS / "cpp" / "example.cpp"), *include, "-o", str(folder / "example")]
+        ),
+        subprocess.Popen([*COMPILE, "-O0", str(folder / "driver.cpp"), *include, "-o", str(folder / "driver")]),
+    ]
+    assert [each.wait(100) for each in compiling] == [0, 0]
+    return folder
+
+
+class Program:
+    """The example of a language: a whole session, one line for each answer."""
+
+    def __init__(self, language: str, compiled: Path | None) -> None:
+        self.language = language
+        self._compiled = compiled
+
+    def play(self, port: int, session: str, ticks: int, *access: str) -> list[str]:
+        if self.language == "js":
+            head = ["node", str(CLIENTS / "js" / "example.mjs"), f"http://127.0.0.1:{port}"]
+        else:
+            head = [str(self._compiled / "example"), "127.0.0.1", str(port)]
+        done = subprocess.run(
+            [*head, session, str(ticks), *access], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode in (0, 1), done.stderr
+        return done.stdout.splitlines()
+
+
+@pytest.fixture(params=["cpp", "js"])
+def program(request: pytest.FixtureRequest) -> Program:
+    if request.param == "js":
+        if shutil.which("node") is None:
+            pytest.skip("there is no node here")
+        return Program("js", None)
+    return Program("cpp", request.getfixturevalue("compiled"))
+
+
+def expected(num_ticks: int) -> list[str]:
+    ticks = [f"tick {i + 1}:frame {i}" for i in range(num_ticks)]
+    return ["start started:map 7", *ticks, f"end {num_ticks}"]
+
+
+def test_a_program_of_another_language_plays_a_session_over_one_connection(program: Program) -> None:
+    with serving(CountingActor) as url:
+        assert program.play(url.port, "other", 20) == expected(20)
+        figures = url.call(url.gateway.figures)
+    assert figures["num_steps"] == 21  # the start is not counted as a step
+    assert figures["num_accepted"] <= 2
+
+
+@pytest.mark.parametrize("keep", [0, 30])
+def test_every_tick_of_another_language_runs_once_though_connections_are_cut(program: Program, keep: int) -> None:
+    with serving(CountingActor) as url, CuttingProxy(url.port, every=3, keep=keep) as proxy:
+        assert program.play(proxy.port, "cut", NUM_TICKS) == expected(NUM_TICKS)
+        assert proxy.num_cuts > NUM_TICKS // 4
+        figures = url.call(url.gateway.figures)
+    assert figures["num_steps"] == NUM_TICKS + 1
+    assert figures["num_repeats"] >= proxy.num_cuts - 1
+
+
+@pytest.mark.parametrize("access", [{"token": "T"}, {"secret": "S" * 70}])
+def test_another_language_sends_tokens_and_signs(program: Program, access: dict[str, str]) -> None:
+    with serving(CountingActor, **access) as url:
+        words = ["T"] if "token" in access else ["", "S" * 70]
+        assert program.play(url.port, "signed", 5, *words) == expected(5)
+        assert program.play(url.port, "signed", 5, *(word and "wrong" for word in words)) == ["error unauthorised 401"]
+
+
+def test_another_language_tells_a_server_that_is_not_there(program: Program) -> None:
+    assert program.play(free_port(), "nobody", 1) == ["error unreachable 0"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "actor", "lines"),
+    [
+        ("stateless", CountingActor, ["1:a 2:b"]),
+        ("deadline", SlowActor, ["started", "deadline_exceeded", "done 1"]),
+        ("failing", FailingActor, ["started", "1:x", "actor_failed 16", "3:x"]),
+        ("versions", VersionedActor, ["started", "critic=3", "policy=7"]),
+    ],
+)
+def test_the_cpp_client_knows_the_rest_of_the_protocol(
+    compiled: Path, mode: str, actor: type[Actor], lines: list[str]
+) -> None:
+    with serving(actor) as url:
+        assert _drive(compiled, mode, str(url.port)) == lines
+
+
+def test_the_cpp_client_does_not_repeat_a_step_without_a_number(compiled: Path) -> None:
+    with serving(CountingActor) as url, CuttingProxy(url.port, every=2, keep=10) as proxy:
+        assert _drive(compiled, "unnumbered", str(proxy.port)) == ["started", "outcome_unknown 0"]
+        assert url.call(url.gateway.figures)["num_steps"] == 1
+
+
+@pytest.mark.parametrize("size", [0, 1, 55, 56, 63, 64, 65, 1000])
+def test_the_cpp_client_hashes_as_everybody_does(compiled: Path, size: int) -> None:
+    data = bytes(i % 251 for i in range(size))
+    assert _drive(compiled, "sha", data=data) == [hashlib.sha256(data).hexdigest()]
+
+
+def _drive(compiled: Path, *words: str, data: bytes = b"") -> list[str]:
+    done = subprocess.run([str(compiled / "driver"), *words], input=data, capture_output=True, timeout=30, check=True)
+    return done.stdout.decode().splitlines()
+
+
+NODE_DRIVER = """
+import { Game, GameError, text } from "%s";
+const told = async (step) => { try { return text(await step); } catch (error) {
+  if (!(error instanceof GameError)) throw error; return `${error.code} ${error.status}`; } };
+const plays = {
+  stateless: async (game) => [await told(game.stateless("a")), await told(game.stateless("b"))],
+  deadline: async (game) => [await told(game.tick("300", { deadlineMs: 20 })), await told(game.tick("1"))],
+  failing: async (game) => [await told(game.tick("x")), await told(game.tick("x")), await told(game.tick("x"))],
+  versions: async (game) => { await game.tick("x"); return game.versions; },
+  unnumbered: async (game) => [await told(game.tick("x"))],
+};
+for (const [mode, url] of process.argv.slice(2).map((word) => word.split(","))) {
+  const game = new Game(url, "driven", { retries: 1, numbered: mode !== "unnumbered" });
+  if (mode !== "stateless") await game.start(new Uint8Array([109, 97, 112]));
+  console.log(mode, JSON.stringify(await plays[mode](game)));
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
+def test_the_js_client_knows_the_rest_of_the_protocol(tmp_path: Path) -> None:
+    script = tmp_path / "driver.mjs"
+    script.write_text(NODE_DRIVER % (CLIENTS / "js" / "ludus.mjs"))
+    actors = {"stateless": CountingActor, "deadline": SlowActor, "failing": FailingActor, "versions": VersionedActor}
+    with ExitStack() as stack:
+        words = [f"{mode},{stack.enter_context(serving(actor))}" for mode, actor in actors.items()]
+        counting = stack.enter_context(serving(CountingActor))
+        proxy = stack.enter_context(CuttingProxy(counting.port, every=2, keep=10))
+        words.append(f"unnumbered,{proxy.url}")
+        done = subprocess.run(["node", str(script), *words], capture_output=True, text=True, timeout=60, check=False)
+        num_steps = counting.call(counting.gateway.figures)["num_steps"]
+    assert done.stderr == ""
+    lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert {mode: json.loads(told) for mode, told in lines.items()} == {
+        "stateless": ["1:a", "2:b"],
+        "deadline": ["deadline_exceeded 504", "done 1"],
+        "failing": ["1:x", "actor_failed 500", "3:x"],
+        "versions": {"policy": 7, "critic": 3},
+        "unnumbered": ["outcome_unknown 0"],
+    }
+    assert num_steps == 1
