@@ -9,24 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import traceback
-import uuid
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ludus.gateway.actor import ActorLike, MakeActor, as_bytes, call_end
 from ludus.gateway.journal import Journal
+from ludus.gateway.past import Past
+from ludus.gateway.running import Done, Running, failure
 from ludus.gateway.session import Session, current
 from ludus.gateway.step import Answer, Step, problem
 
 __all__ = ["Done", "Observer", "SessionLimits", "Sessions", "SessionsStatistics"]
 
 _LOG = logging.getLogger(__name__)
-_MAX_REMEMBERED = 65536
 
-Done = Callable[[Answer], None]
 Observer = Callable[[Step, Answer, Session | None], None]
 """Told of every step that an actor ran, after it: for recordings."""
 
@@ -68,16 +66,6 @@ class _Seat:
         self.closing: Callable[[], None] | None = None  # begins its end, as soon as nothing is under way
 
 
-@dataclass(slots=True)
-class _Ended:
-    """What is remembered of a session that is over."""
-
-    reason: str
-    number: int | None
-    answer: Answer | None
-    until: float
-
-
 class Sessions:
     """Used from one event loop. `make_actor` makes one for each session; `journal` is told of starts and ends.
 
@@ -101,11 +89,10 @@ class Sessions:
         self._route = route
         self._clock = clock
         self._seats: dict[str, _Seat] = {}
-        self._ended: OrderedDict[str, _Ended] = OrderedDict()
-        self._lost: dict[str, None] = dict.fromkeys(journal.lost if journal is not None else ())
+        self._past = Past(journal.lost if journal is not None else ())
         self._shared: ActorLike | None = None
-        self._num_waiting = 0
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._running = Running()
+        self._num_queued = 0
         self._is_leaving = False
         self.statistics = SessionsStatistics()
 
@@ -115,7 +102,7 @@ class Sessions:
     @property
     def num_waiting(self) -> int:
         """Steps that are under way or wait for their turn."""
-        return self._num_waiting
+        return len(self._running) + self._num_queued
 
     @property
     def is_open(self) -> bool:
@@ -152,29 +139,19 @@ class Sessions:
         if seat is None:
             self._absent(step, done)
         elif seat.running is None and (step.number is None or step.number == seat.expected):
-            if self._num_waiting < self._limits.max_waiting or kind == "end":
+            if self.num_waiting < self._limits.max_waiting or kind == "end":
                 self._run(seat, step, done)
             else:
-                done(self._overloaded(f"{self._num_waiting} steps are under way, as many as this server takes"))
+                done(self._overloaded(f"{self.num_waiting} steps are under way, as many as this server takes"))
         else:
             self._not_next(seat, step, done)
 
     def _absent(self, step: Step, done: Done) -> None:
         """There is no such session. The last step of one that has ended may still be repeated."""
-        ended = self._ended.get(step.session)
-        if ended is not None:
-            if ended.answer is not None and step.number is not None and step.number == ended.number:
-                self.statistics.num_repeats += 1
-                done(ended.answer)
-                return
-            detail = f"session {step.session} has ended: {ended.reason}"
-        elif step.session in self._lost:
-            detail = f"the process that held session {step.session} died, and its actor with it; begin a new one"
-            done(problem("session_lost", detail))
-            return
-        else:
-            detail = f"no session {step.session} has begun here"
-        done(problem("unknown_session", detail))
+        answer = self._past.repeated(step)
+        if answer is not None:
+            self.statistics.num_repeats += 1
+        done(answer or self._past.refuse(step))
 
     def _not_next(self, seat: _Seat, step: Step, done: Done) -> None:
         """A step that cannot run now: a repetition, one that waits for its turn, or one out of order."""
@@ -197,11 +174,11 @@ class Sessions:
                 detail = f"session {step.session} has done step {seat.expected - 1}; {number} is not the next"
                 done(problem("out_of_order", detail, expected=following))
                 return
-        if len(seat.queue) >= self._limits.max_queue or self._num_waiting >= self._limits.max_waiting:
+        if len(seat.queue) >= self._limits.max_queue or self.num_waiting >= self._limits.max_waiting:
             done(self._overloaded(f"{len(seat.queue)} steps of session {step.session} wait already"))
         else:
             seat.queue.append((step, done))
-            self._num_waiting += 1
+            self._num_queued += 1
 
     def _run(self, seat: _Seat, step: Step, done: Done) -> None:
         """Its turn has come."""
@@ -222,7 +199,7 @@ class Sessions:
             else:
                 answer = Answer(200, as_bytes(output, step.kind or "tick"))
         except Exception as error:
-            answer = self._failed(step, error)
+            answer = failure(step, error)
         finally:
             current.reset(token)
         self._settle(seat, step, answer)
@@ -238,7 +215,7 @@ class Sessions:
             self._answer(seat, answer)
             self._next(seat)
 
-        self._later(step, output, finish)
+        self._running.later(step, output, finish)
 
     def _settle(self, seat: _Seat, step: Step, answer: Answer) -> None:
         """A step was run: remember its answer, and close the session if that was its end."""
@@ -262,32 +239,21 @@ class Sessions:
                 closing()
                 continue
             step, done = seat.queue.popleft()
-            self._num_waiting -= 1
+            self._num_queued -= 1
             if self._seats.get(step.session) is seat:
                 self._run(seat, step, done)
             else:
                 self._absent(step, done)
 
-    # -- answers that come later ----------------------------------------------------------------------------------
+    # -- answers -----------------------------------------------------------------------------------------------------
 
-    def _later(self, step: Step, output: Awaitable[Any], finish: Done) -> None:
-        """Have `finish` called with the answer when the coroutine is done. It runs in the context of the caller."""
-        self._num_waiting += 1
-        task = asyncio.ensure_future(output)
-        self._tasks.add(task)
-
-        def on_done(task: asyncio.Future[Any]) -> None:
-            self._tasks.discard(task)
-            self._num_waiting -= 1
-            try:
-                answer = Answer(200, as_bytes(task.result(), step.kind or "tick"))
-            except asyncio.CancelledError:
-                answer = problem("shutting_down", "the server left before the actor was done")
-            except Exception as error:
-                answer = self._failed(step, error)
-            finish(answer)
-
-        task.add_done_callback(on_done)
+    def _call(self, session: Session, step: Step, make: Callable[[], Any], finish: Done) -> None:
+        """Call the actor of a session; what it waits for runs in the session's context."""
+        token = current.set(session)
+        try:
+            self._running.call(step, make, finish)
+        finally:
+            current.reset(token)
 
     def _answer(self, seat: _Seat, answer: Answer) -> None:
         waiters, seat.waiters = seat.waiters, []
@@ -323,19 +289,11 @@ class Sessions:
         try:
             answer = Answer(200, as_bytes(fallback(step.data), "fallback"))
         except Exception as error:
-            return self._failed(step, error)
+            return failure(step, error)
         self.statistics.num_fallbacks += 1
         if seat is not None:
             answer.head = seat.session.head
         return answer
-
-    def _failed(self, step: Step, error: BaseException) -> Answer:
-        failure = uuid.uuid4().hex[:16]
-        kind = step.kind or "stateless tick"
-        text = "".join(traceback.format_exception(error))
-        _LOG.error("%s of session %r failed, id %s:\n%s", kind, step.session, failure, text)
-        detail = f"{kind} raised {type(error).__name__}; the server's log has more under the id"
-        return problem("actor_failed", detail, id=failure)
 
     def _overloaded(self, why: str) -> Answer:
         return problem("overloaded", why, headers={b"retry-after": b"%d" % self._limits.retry_after_s})
@@ -383,8 +341,7 @@ class Sessions:
 
     def _begin(self, seat: _Seat, step: Step) -> None:
         session = seat.session
-        self._ended.pop(session, None)
-        self._lost.pop(session, None)
+        self._past.forget(session)
         if self._journal is not None:
             self._journal.began(session, session.run)
         self.statistics.num_started += 1
@@ -403,19 +360,11 @@ class Sessions:
             self._answer(seat, answer)
             self._next(seat)
 
-        token = current.set(session)
-        try:
+        def start() -> Any:
             seat.actor = self._make_actor()
-            output: Any = seat.actor.start(session, step.data)
-            if isinstance(output, Awaitable):
-                self._later(step, output, finish)
-                return
-            answer = Answer(200, as_bytes(output, "start"))
-        except Exception as error:
-            answer = self._failed(step, error)
-        finally:
-            current.reset(token)
-        finish(answer)
+            return seat.actor.start(session, step.data)
+
+        self._call(session, step, start, finish)
 
     # -- end --------------------------------------------------------------------------------------------------------
 
@@ -433,24 +382,14 @@ class Sessions:
             self._next(seat)  # those who waited for their turn learn that there is no session any more
 
         def begin() -> None:
-            if seat.session.end_reason or seat.actor is None:  # its own end was under way, or it never began
+            actor = seat.actor
+            if seat.session.end_reason or actor is None:  # its own end was under way, or it never began
                 if then is not None:
                     then()
                 return
             seat.session.end_reason = reason
             seat.running = step
-            token = current.set(seat.session)
-            try:
-                output = call_end(seat.actor, b"", reason)
-                if isinstance(output, Awaitable):
-                    self._later(step, output, finish)
-                    return
-                answer = Answer(200, as_bytes(output, "end"))
-            except Exception as error:
-                answer = self._failed(step, error)
-            finally:
-                current.reset(token)
-            finish(answer)
+            self._call(seat.session, step, lambda: call_end(actor, b"", reason), finish)
 
         seat.closing = begin
         self._next(seat)
@@ -459,10 +398,7 @@ class Sessions:
         session = seat.session
         if self._seats.get(session) is seat:
             del self._seats[session]
-            self._ended[session] = _Ended(reason, number, answer, self._clock() + self._limits.lease_s)
-            self._ended.move_to_end(session)
-            if len(self._ended) > _MAX_REMEMBERED:
-                self._ended.popitem(last=False)
+            self._past.add(session, reason, number, answer, until=self._clock() + self._limits.lease_s)
         if self._journal is not None:
             self._journal.ended(session, reason)
         self.statistics.ended[reason] += 1
@@ -478,25 +414,14 @@ class Sessions:
         for seat in [seat for seat in self._seats.values() if seat.touched < horizon]:
             if seat.running is None:
                 self._end(seat, "lease")
-        while self._ended:
-            session, ended = next(iter(self._ended.items()))
-            if ended.until > now:
-                break
-            del self._ended[session]
+        self._past.forget_until(now)
 
     async def leave(self, grace_s: float = 5.0) -> None:
         """End all sessions with the reason `shutdown`; steps that are not done within `grace_s` are cancelled first."""
         self._is_leaving = True
         for seat in list(self._seats.values()):
             self._end(seat, "shutdown")
-        until = time.monotonic() + grace_s
-        while self._tasks and time.monotonic() < until:
-            await asyncio.wait(list(self._tasks), timeout=until - time.monotonic())
-        for _ in range(2):  # a tick that is cancelled makes way for its actor's end
-            for task in list(self._tasks):
-                task.cancel()
-            if self._tasks:
-                await asyncio.wait(list(self._tasks), timeout=1.0)
+        await self._running.finish_all(grace_s)
 
     # -- stateless --------------------------------------------------------------------------------------------------
 
@@ -509,17 +434,13 @@ class Sessions:
                 self._observer(step, answer, None)
             done(answer)
 
-        if self._num_waiting >= self._limits.max_waiting:
-            done(self._overloaded(f"{self._num_waiting} steps are under way, as many as this server takes"))
+        if self.num_waiting >= self._limits.max_waiting:
+            done(self._overloaded(f"{self.num_waiting} steps are under way, as many as this server takes"))
             return
-        try:
+
+        def tick() -> Any:
             if self._shared is None:
                 self._shared = self._make_actor()
-            output: Any = self._shared.tick(step.data)
-            if isinstance(output, Awaitable):
-                self._later(step, output, finish)
-                return
-            answer = Answer(200, as_bytes(output, "tick"))
-        except Exception as error:
-            answer = self._failed(step, error)
-        finish(answer)
+            return self._shared.tick(step.data)
+
+        self._running.call(step, tick, finish)

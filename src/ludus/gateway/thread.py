@@ -1,4 +1,4 @@
-"""A gateway in a thread of this process: for tests, fakes and notebooks. A program has `GatewayService` instead.
+"""A gateway on an event loop of its own, in a thread: what a worker runs, and what tests and notebooks use as it is.
 
 with GatewayThread(MyActor, GatewayOptions(port=8000)) as gateway:
     print(gateway.url)
@@ -14,7 +14,7 @@ from typing import Any
 from ludus import errors
 from ludus.gateway.actor import MakeActor
 from ludus.gateway.gateway import Gateway, GatewayOptions
-from ludus.gateway.service import new_event_loop
+from ludus.gateway.loop import new_event_loop
 from ludus.gateway.sessions import Observer
 
 __all__ = ["GatewayThread"]
@@ -52,6 +52,15 @@ class GatewayThread:
         if self._gateway is None:
             raise errors.WorkerError("the gateway is not up; call start first")
         return self._gateway
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it has ended, if it should not have."""
+        return self._error
 
     @property
     def port(self) -> int:

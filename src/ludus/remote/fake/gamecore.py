@@ -19,7 +19,7 @@ from typing import Any
 from ludus import errors
 from ludus.gateway.async_client import AsyncGameClient
 from ludus.gateway.client import GameError, Place
-from ludus.gateway.service import new_event_loop
+from ludus.gateway.loop import new_event_loop
 from ludus.remote.fake.process import Usage, UsageMeter, is_here, listeners
 
 __all__ = ["FakeGamecore", "LoadReport"]
