@@ -249,6 +249,7 @@ def test_what_a_checkpoint_holds_can_be_sent_anywhere(tmp_path: Path) -> None:
 def test_it_ends_as_soon_as_a_greedy_evaluation_is_good_enough(tmp_path: Path) -> None:
     run = train(tmp_path, steps=200_000, stop_at_return=30.0, num_envs=8, num_steps=32, learning_rate=3e-3)
     assert run.result["steps"] < 100_000
+    assert run.result["seconds_to_first_update"] < run.result["seconds_to_return"]
     assert runs.evaluate(run.trial_dir, episodes=20, seed=1 + 7919)["return_mean"] >= 30.0
 
 

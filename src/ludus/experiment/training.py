@@ -95,6 +95,7 @@ class Training:
         self._parts: collections.Counter[str] = collections.Counter()
         self._parts_total: collections.Counter[str] = collections.Counter()
         self._is_good_enough = False
+        self._to_return_s: float | None = None
         self._is_asked_to_stop = False
         self.is_stopped = False  # before its end, with a checkpoint to go on from
         self._num_barren = 0  # turns in a row that brought no step
@@ -133,7 +134,9 @@ class Training:
         is_asked = self._is_asked_to_stop
         if self._ranks is not None:
             is_good, is_due, is_asked = map(bool, self._ranks.sum_numbers([is_good, is_due, is_asked]))
-        self._is_good_enough = self._is_good_enough or is_good
+        if is_good and not self._is_good_enough:
+            self._is_good_enough = True
+            self._to_return_s = time.time() - self._began
         if is_asked and not self.is_done:
             self._keep_and_stop()
         elif is_due and not self.is_done:
@@ -272,6 +275,7 @@ class Training:
             "steps_per_second": self.num_steps / max(seconds, 1e-9),
             "train_steps_per_second": self._steady_rate(),
             "seconds_to_first_update": self._first_update_s,
+            "seconds_to_return": self._to_return_s,
             "eval_return_mean": None,
             "eval_return_std": None,
             "eval_episodes": 0,
