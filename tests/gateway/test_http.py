@@ -298,6 +298,9 @@ async def test_signatures_are_checked_and_good_once():
         numbered = signed("s3cret", "tick", "a", b"z", step="2")
         assert (await client.ask(**numbered))[2] == b"z/2"
         assert (await client.ask(**numbered))[2] == b"z/2", "a numbered step may be repeated as it is"
+        assert await client.code(path="/sessions", method="GET") == "unauthorised"
+        page = {**signed("s3cret", "", "", b""), "path": "/sessions", "method": "GET"}
+        assert (await client.ask(**page))[0] == 200
 
 
 def test_beyond_loopback_a_token_is_needed():

@@ -230,8 +230,8 @@ class Gateway:
             answer = _text("ready\n") if self._is_ready and self.sessions.is_open else self._not_ready()
         elif path == b"/openapi.json":
             answer = Answer(200, msgspec.json.encode(document()), headers={b"content-type": b"application/json"})
-        elif self._auth.is_on and not self._auth.check_token(request.headers):
-            answer = problem("unauthorised", "a bearer token is needed", headers={b"www-authenticate": b"Bearer"})
+        elif self._auth.is_on and (refused := self._auth.check(request.headers, Step(None, "", b""))) is not None:
+            answer = refused
         else:
             task = asyncio.get_running_loop().create_task(self._tell(path, request, connection))
             self._asks.add(task)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -12,10 +12,12 @@ import msgspec
 __all__ = ["EMPTY", "PROBLEMS", "Answer", "BadStep", "Step", "check_id", "problem", "success"]
 
 _ID = re.compile(rb"[A-Za-z0-9_.:-]{1,128}")
+_is_id = _ID.fullmatch
 _VERSION = re.compile(rb"[A-Za-z0-9_.-]{1,128}")
 _MAX_NUMBER = 2**63 - 1
 _MAX_DEADLINE_MS = 600_000
 _RARE = frozenset((b"run", b"deadline_ms", b"deadline-ms", b"model", b"version"))
+_OTHER_NAMES = frozenset((b"game_id", b"game-id", b"step-kind"))
 _KINDS = {b"start": "start", b"tick": "tick", b"end": "end", b"stop": "end"}
 
 PROBLEMS: dict[str, tuple[int, str]] = {
@@ -37,51 +39,64 @@ PROBLEMS: dict[str, tuple[int, str]] = {
 }
 """By code: the status and the title. Codes never change their meaning."""
 
-EMPTY: Mapping[bytes, bytes] = {}
+EMPTY: Mapping[bytes, bytes] = MappingProxyType({})
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class BadStep(ValueError):
     """A header is malformed or missing; the text tells which."""
 
 
-@dataclass(slots=True)
 class Step:
-    """A request to `/step`."""
+    """A request to `/step`. An ordinary class: one is made for every request, and dataclasses take twice as long."""
 
-    kind: str | None  # start, tick, end; `None`: a stateless tick
-    session: str
-    data: bytes
-    number: int | None = None
-    run: str = ""
-    deadline_s: float | None = None
-    wants: Mapping[str, str] = field(default_factory=dict)  # what a start pins, by model; "" stands for all models
-    signature: str = ""  # its token, once that was found good
-    missed: Answer | None = None  # what was answered when its deadline passed
+    __slots__ = ("data", "deadline_s", "kind", "missed", "number", "run", "session", "signature", "wants")
+
+    def __init__(
+        self,
+        kind: str | None,
+        session: str,
+        data: bytes,
+        number: int | None = None,
+        run: str = "",
+        deadline_s: float | None = None,
+        wants: Mapping[str, str] = NOTHING,
+        signature: str = "",
+    ) -> None:
+        self.kind = kind  # start, tick, end; `None`: a stateless tick
+        self.session = session
+        self.data = data
+        self.number = number
+        self.run = run
+        self.deadline_s = deadline_s
+        self.wants = wants  # what a start pins, by model; "" stands for all models
+        self.signature = signature  # its token, once that was found good
+        self.missed: Answer | None = None  # what was answered when its deadline passed
 
     @classmethod
     def parse(cls, headers: Mapping[bytes, bytes], data: bytes) -> Step:
         """From headers in lower case. Raises `BadStep`."""
         get = headers.get
         session = get(b"session")
-        older = get(b"game_id") or get(b"game-id")
-        if older is not None:
-            if session is not None and session != older:
-                raise BadStep("session and game_id differ; give one of them")
-            session = older
+        word = get(b"step_kind")
+        if session is None or word is None or not _OTHER_NAMES.isdisjoint(headers):
+            session, word = _older_names(headers)
         kind: str | None = None
-        word = get(b"step_kind") or get(b"step-kind")
         if word is not None:
             kind = _KINDS.get(word)
             if kind is None:
                 raise BadStep(f"step_kind {_show(word)} is none of start, tick, end, stop")
             if session is None:
                 raise BadStep(f"a {kind} needs the header session")
-        if session is not None and not _ID.fullmatch(session):
+        if session is not None and not _is_id(session):
             raise BadStep(f"session {_show(session)} is not 1 to 128 characters of A-Z a-z 0-9 _ . : -")
-        step = cls(kind, session.decode() if session is not None else "", data)
         number = get(b"step")
-        if number is not None:
-            step.number = _integer(number, "step", 0, _MAX_NUMBER)
+        step = cls(
+            kind,
+            session.decode() if session is not None else "",
+            data,
+            None if number is None else _integer(number, "step", 0, _MAX_NUMBER),
+        )
         if not _RARE.isdisjoint(headers):
             step._parse_rare(get)
         return step
@@ -102,15 +117,19 @@ class Step:
             self.wants = {name: version.decode()}
 
 
-@dataclass(slots=True)
 class Answer:
     """What the game gets. `code` is a problem's; a success has none."""
 
-    status: int
-    body: bytes
-    code: str = ""
-    headers: Mapping[bytes, bytes] = field(default_factory=dict)
-    head: bytes = b""  # of a success, if its session has it ready: the response up to the number of its bytes
+    __slots__ = ("body", "code", "head", "headers", "status")
+
+    def __init__(
+        self, status: int, body: bytes, code: str = "", headers: Mapping[bytes, bytes] = EMPTY, head: bytes = b""
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.code = code
+        self.headers = headers
+        self.head = head  # of a success, if its session has it ready: the response up to the number of its bytes
 
 
 def success(body: bytes) -> Answer:
@@ -131,6 +150,17 @@ def problem(code: str, detail: str, *, headers: Mapping[bytes, bytes] = EMPTY, *
     return Answer(status, msgspec.json.encode(content), code, headers)
 
 
+def _older_names(headers: Mapping[bytes, bytes]) -> tuple[bytes | None, bytes | None]:
+    """`session` and `step_kind`, whichever of their names they have."""
+    session = headers.get(b"session")
+    older = headers.get(b"game_id") or headers.get(b"game-id")
+    if older is not None:
+        if session is not None and session != older:
+            raise BadStep("session and game_id differ; give one of them")
+        session = older
+    return session, headers.get(b"step_kind") or headers.get(b"step-kind")
+
+
 def check_id(value: bytes, what: str) -> str:
     """An id as text. Raises `BadStep`."""
     if not _ID.fullmatch(value):
@@ -139,9 +169,10 @@ def check_id(value: bytes, what: str) -> str:
 
 
 def _integer(value: bytes, what: str, least: int, most: int) -> int:
-    if not value.isdigit() or len(value) > 19 or not least <= int(value) <= most:
+    number = int(value) if value.isdigit() and len(value) <= 19 else -1
+    if not least <= number <= most:
         raise BadStep(f"{what} {_show(value)} is not a whole number from {least} to {most}")
-    return int(value)
+    return number
 
 
 def _show(value: bytes) -> str:

@@ -58,15 +58,20 @@ class HttpStatistics:
     bytes_out: int = 0
 
 
-@dataclass(slots=True)
 class Request:
-    method: bytes
-    path: bytes
-    headers: Mapping[bytes, bytes]  # names in lower case
-    body: bytes
-    arrived: float
-    keep_alive: bool
-    answer: Answer | None = None
+    """One request, read whole. Names of headers are in lower case."""
+
+    __slots__ = ("arrived", "body", "headers", "keep_alive", "method", "path")
+
+    def __init__(
+        self, method: bytes, path: bytes, headers: Mapping[bytes, bytes], body: bytes, arrived: float, keep_alive: bool
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.headers = headers
+        self.body = body
+        self.arrived = arrived
+        self.keep_alive = keep_alive
 
 
 class Handler(Protocol):
@@ -104,9 +109,8 @@ class Connection(asyncio.Protocol):
 
     def _reset(self) -> None:
         self._path = b""
+        self._fields: list[tuple[bytes, bytes]] = []
         self._headers: dict[bytes, bytes] = {}
-        self._num_headers = 0
-        self._field_bytes = 0
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._in_headers = True
@@ -180,25 +184,32 @@ class Connection(asyncio.Protocol):
             self._stop(problem("too_large", "the path is too long"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._num_headers += 1
-        self._field_bytes += len(name) + len(value) + 4
-        if self._field_bytes > self._limits.max_header_bytes:
-            self._stop(problem("too_large", f"headers may have {self._limits.max_header_bytes} bytes"))
-        if self._num_headers > self._limits.max_headers:
-            self._stop(problem("too_large", f"more than {self._limits.max_headers} headers"))
-        name = name.lower()
-        if name in self._headers and name in _ONCE:
-            self._stop(problem("bad_request", f"the header {name.decode('latin-1')} is there twice"))
-        self._headers[name] = value
+        self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         self._in_headers = False
-        self._header_bytes = 0
-        length = self._headers.get(b"content-length")
-        if length is not None and length.isdigit() and int(length[:20]) > self._limits.max_body_bytes:
+        received, self._header_bytes = self._header_bytes, 0  # as many bytes as they can have at most
+        fields = self._fields
+        headers = self._headers = {name.lower(): value for name, value in fields}
+        if len(fields) > 8 or len(headers) != len(fields) or received > self._limits.max_header_bytes:
+            self._check_fields(fields)
+        length = headers.get(b"content-length")
+        if length is not None and len(length) > 6 and int(length[:20]) > self._limits.max_body_bytes:
             self._stop(problem("too_large", f"a body may have {self._limits.max_body_bytes} bytes"))
-        if self._headers.get(b"expect", b"").lower() == b"100-continue":
+        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _check_fields(self, fields: list[tuple[bytes, bytes]]) -> None:
+        """Refuse too many headers, too large ones, and those that must be there once and are not."""
+        limits = self._limits
+        if len(fields) > limits.max_headers:
+            self._stop(problem("too_large", f"more than {limits.max_headers} headers"))
+        if sum(len(name) + len(value) + 4 for name, value in fields) > limits.max_header_bytes:
+            self._stop(problem("too_large", f"headers may have {limits.max_header_bytes} bytes"))
+        names = [name.lower() for name, _ in fields]
+        twice = next((name for name in _ONCE if names.count(name) > 1), None)
+        if twice is not None:
+            self._stop(problem("bad_request", f"the header {twice.decode()} is there twice"))
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -218,7 +229,7 @@ class Connection(asyncio.Protocol):
         pending.append(request)
         if len(pending) == 1:
             self._handler.handle(request, self)
-        if len(pending) >= self._limits.max_pipelined:
+        elif len(pending) >= self._limits.max_pipelined:
             self._pause()
 
     # -- answers --------------------------------------------------------------------------------------------------
