@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test check bench learn chaos clean peers peers-train
+.PHONY: setup demo test check bench learn chaos clean peers peers-train peers-gateway
 
 setup: $(STAMP)
 
@@ -30,6 +30,7 @@ test: check
 
 chaos: setup
 	$(BIN)/python benchmarks/chaos.py
+	$(BIN)/python benchmarks/sessions.py
 
 peers: $(PEERS)/.ready
 
@@ -41,18 +42,21 @@ $(PEERS)/.ready: benchmarks/peers.txt
 # Those of training want versions that exclude each other. torch first: anything looser pulls in gigabytes of CUDA.
 peers-train: $(PEERS)-sb3/.ready $(PEERS)-sf/.ready $(PEERS)-rllib/.ready
 
+peers-gateway: $(PEERS)-gateway/.ready
+
 $(PEERS)-%/.ready: benchmarks/peers/%.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install -q --disable-pip-version-check torch==2.13.0
 	$(@D)/bin/pip install -q --disable-pip-version-check -r $<
 	touch $@
 
-bench: setup peers peers-train
+bench: setup peers peers-train peers-gateway
 	$(BIN)/python benchmarks/rpc.py
 	$(BIN)/python benchmarks/train.py
+	$(BIN)/python benchmarks/gateway.py
 
 learn: setup
 	$(BIN)/python benchmarks/learn.py --jobs 2
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(PEERS)-sb3 $(PEERS)-sf $(PEERS)-rllib .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) $(PEERS) $(PEERS)-sb3 $(PEERS)-sf $(PEERS)-rllib $(PEERS)-gateway .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -10,12 +10,31 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from ludus import launch as launch
     from ludus.discovery import name_resolve as name_resolve
+    from ludus.gateway.actor import Actor as Actor
+    from ludus.gateway.session import Session as Session
     from ludus.program.program import Handle as Handle
     from ludus.program.program import Program as Program
+    from ludus.remote import fake as fake
+    from ludus.remote.actor import RemoteActor as RemoteActor
+    from ludus.remote.buffer import BatchBuffer as BatchBuffer
+    from ludus.remote.buffer import PrefetchBuffer as PrefetchBuffer
+    from ludus.remote.buffer import RemoteBuffer as RemoteBuffer
+    from ludus.remote.buffer import TorchTensorBuffer as TorchTensorBuffer
+    from ludus.remote.merge import merge as merge
+    from ludus.remote.model import RemoteModel as RemoteModel
+    from ludus.remote.model import get_torch_model_weights as get_torch_model_weights
+    from ludus.remote.model import set_torch_model_weights as set_torch_model_weights
+    from ludus.remote.stopping import run_until_asked_to_stop as run_until_asked_to_stop
+    from ludus.remote.trainer import RemoteTrainer as RemoteTrainer
+    from ludus.remote.trainer import all_reduce as all_reduce
+    from ludus.remote.trainer import rank as rank
+    from ludus.remote.trainer import should_stop as should_stop
+    from ludus.remote.trainer import world_size as world_size
     from ludus.remote.training import TrainingRun as TrainingRun
     from ludus.remote.training import evaluate as evaluate
     from ludus.remote.training import resume as resume
     from ludus.remote.training import train as train
+    from ludus.remote.trial import init as init
     from ludus.rpc.client import RpcClient as RpcClient
     from ludus.rpc.server import RpcServer as RpcServer
     from ludus.workers.panel import WorkerControlPanel as WorkerControlPanel
@@ -25,21 +44,39 @@ if TYPE_CHECKING:
     from ludus.workers.worker import Worker as Worker
 
 _HOMES = {
+    "Actor": "ludus.gateway.actor",
+    "BatchBuffer": "ludus.remote.buffer",
     "Handle": "ludus.program.program",
+    "PrefetchBuffer": "ludus.remote.buffer",
     "Program": "ludus.program.program",
+    "RemoteActor": "ludus.remote.actor",
+    "RemoteBuffer": "ludus.remote.buffer",
+    "RemoteModel": "ludus.remote.model",
+    "RemoteTrainer": "ludus.remote.trainer",
     "RpcClient": "ludus.rpc.client",
     "RpcServer": "ludus.rpc.server",
+    "Session": "ludus.gateway.session",
     "Solver": "ludus.workers.solver",
+    "TorchTensorBuffer": "ludus.remote.buffer",
     "TrainingRun": "ludus.remote.training",
     "Worker": "ludus.workers.worker",
     "WorkerControlPanel": "ludus.workers.panel",
     "WorkerServer": "ludus.workers.server",
+    "all_reduce": "ludus.remote.trainer",
     "evaluate": "ludus.remote.training",
+    "get_torch_model_weights": "ludus.remote.model",
+    "init": "ludus.remote.trial",
+    "merge": "ludus.remote.merge",
+    "rank": "ludus.remote.trainer",
     "register": "ludus.workers.register",
     "resume": "ludus.remote.training",
+    "run_until_asked_to_stop": "ludus.remote.stopping",
+    "set_torch_model_weights": "ludus.remote.model",
+    "should_stop": "ludus.remote.trainer",
     "train": "ludus.remote.training",
+    "world_size": "ludus.remote.trainer",
 }
-_MODULES = {"launch": "ludus.launch", "name_resolve": "ludus.discovery.name_resolve"}
+_MODULES = {"fake": "ludus.remote.fake", "launch": "ludus.launch", "name_resolve": "ludus.discovery.name_resolve"}
 
 __all__ = ["__version__", *sorted(_HOMES), *sorted(_MODULES)]
 

@@ -91,8 +91,15 @@ def live(spec: specs.WorkerSpec, ask_exit: ExitRequest, *, names: core.Names | N
         with contextlib.ExitStack() as stack:
             if names is None:
                 names = stack.enter_context(contextlib.closing(discovery.connect(spec.names_url)))
-                here = context.Context(experiment=spec.experiment, trial=spec.trial, names=names, secret=spec.secret)
+                here = context.Context(
+                    experiment=spec.experiment,
+                    trial=spec.trial,
+                    names=names,
+                    secret=spec.secret,
+                    folder=Path(spec.folder),
+                )
                 context.use(here)
+                stack.callback(context.leave)
             worker = _build(spec, names, stack)
             ask_exit.attach(worker)
             worker.run()

@@ -40,6 +40,7 @@ def launch(
     listen_host: str = "127.0.0.1",
     secret: str | None = None,
     on_event: Callable[[supervisor.Event], None] | None = None,
+    within: runs.Place | None = None,
 ) -> runs.Run:
     """Run `program` on this machine; returns at once, with its workers on their way.
 
@@ -49,11 +50,15 @@ def launch(
     names_url: a name service to use instead of the registry that this process would host.
     listen_host: what the workers' servers bind to; anything but loopback needs a `secret`.
     on_event: told of starts, crashes and ends, from the supervisor's thread.
+    within: a trial that is there already, to run this program in beside others. Instead of all that says where.
     """
     program.validate()
-    folder = trials.TrialFolder.create(project, trial)
     with contextlib.ExitStack() as stack:
-        url = runs.open_names(stack, names_url, host=listen_host, secret=secret)
+        if within is not None:
+            folder, url, listen_host, secret = within.folder, within.names_url, within.host, within.secret
+        else:
+            folder = trials.TrialFolder.create(project, trial)
+            url = runs.open_names(stack, names_url, host=listen_host, secret=secret)
         told = specs.make_specs(program, folder, names_url=url, host=listen_host, secret=secret)
         start: supervisor.Start
         if threads:
@@ -61,7 +66,15 @@ def launch(
         else:
             start = stack.enter_context(_Processes(program, told, folder)).start
         return runs.begin(
-            program, folder, stack, start, engine="local", names_url=url, secret=secret, on_event=on_event
+            program,
+            folder,
+            stack,
+            start,
+            engine="local",
+            names_url=url,
+            secret=secret,
+            on_event=on_event,
+            is_within=within is not None,
         )
 
 
@@ -217,7 +230,13 @@ class _Threads:
 
     def __enter__(self) -> Self:
         spec = next(iter(self._told.values()))
-        here = context.Context(experiment=spec.experiment, trial=spec.trial, names=self._names, secret=spec.secret)
+        here = context.Context(
+            experiment=spec.experiment,
+            trial=spec.trial,
+            names=self._names,
+            secret=spec.secret,
+            folder=self._folder.path,
+        )
         context.use(here)
         return self
 

@@ -15,7 +15,7 @@ import os
 import random
 import secrets
 import threading
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,23 @@ from ludus.program import program as programs
 from ludus.program import trial as trials
 from ludus.telemetry import logs
 
-__all__ = ["launch"]
+__all__ = ["connected", "launch"]
+
+
+@contextlib.contextmanager
+def connected(address: str | None = None, runtime_env: Mapping[str, Any] | None = None) -> Iterator[tuple[str, bool]]:
+    """Within the block, connected to a cluster: this machine's address there, and whether the cluster is our own.
+
+    One is started, and ended, if there is none at `address` or RAY_ADDRESS. A connection that exists is used, and kept.
+    """
+    ray = _import_ray()
+    address = address or os.environ.get("RAY_ADDRESS")
+    with contextlib.ExitStack() as stack:
+        is_own = not ray.is_initialized() and address is None
+        if not ray.is_initialized():
+            _connect(ray, address, runtime_env)
+            stack.callback(ray.shutdown)
+        yield ray.util.get_node_ip_address(), is_own
 
 
 def launch(
@@ -41,6 +57,7 @@ def launch(
     runtime_env: Mapping[str, Any] | None = None,
     max_placement_s: float = 60.0,
     on_event: Callable[[supervisor.Event], None] | None = None,
+    within: runs.Place | None = None,
 ) -> runs.Run:
     """Run `program` on a Ray cluster; returns at once, with its workers on their way.
 
@@ -50,22 +67,27 @@ def launch(
     secret: what the workers' traffic is encrypted with; without it, one is made up for this run.
     runtime_env: Ray's, for code and packages that the cluster's machines do not have.
     max_placement_s: a worker for which no machine is found in this time has failed.
+    within: as for `launch.local`; whoever made that trial has called `connected`.
     """
     program.validate()
     ray = _import_ray()
-    folder = trials.TrialFolder.create(project, trial)
     secret = secret or secrets.token_urlsafe(32)
     with contextlib.ExitStack() as stack:
-        if not ray.is_initialized():
-            _connect(ray, address or os.environ.get("RAY_ADDRESS"), runtime_env, program)
-            stack.callback(ray.shutdown)
-        host = ray.util.get_node_ip_address()
+        if within is not None:
+            folder, url, host, secret = within.folder, within.names_url, within.host, within.secret
+        else:
+            folder = trials.TrialFolder.create(project, trial)
+            if not ray.is_initialized():
+                _connect(ray, address or os.environ.get("RAY_ADDRESS"), runtime_env, program)
+                stack.callback(ray.shutdown)
+            host = ray.util.get_node_ip_address()
+            url = runs.open_names(stack, names_url, host=host, secret=secret)
         line = lifeline.LifelineServer(host)
         line.start()
         stack.callback(line.close)
-        url = runs.open_names(stack, names_url, host=host, secret=secret)
         told = specs.make_specs(program, folder, names_url=url, host=host, secret=secret)
-        cluster = _Cluster(ray, program, told, line.address, max_placement_s)
+        reserves = within is None or within.reserves
+        cluster = _Cluster(ray, program, told, line.address, max_placement_s, reserves=reserves)
         return runs.begin(
             program,
             folder,
@@ -75,6 +97,7 @@ def launch(
             names_url=url,
             secret=secret,
             on_event=on_event,
+            is_within=within is not None,
         )
 
 
@@ -86,7 +109,9 @@ def _import_ray() -> Any:
     return ray
 
 
-def _connect(ray: Any, address: str | None, runtime_env: Mapping[str, Any] | None, program: programs.Program) -> None:
+def _connect(
+    ray: Any, address: str | None, runtime_env: Mapping[str, Any] | None, program: programs.Program | None = None
+) -> None:
     if address is not None and address.startswith("ray://"):
         raise errors.ProgramError(
             f"{address}: workers cannot reach a driver that is connected by a Ray client. Run it on a machine of the "
@@ -95,7 +120,7 @@ def _connect(ray: Any, address: str | None, runtime_env: Mapping[str, Any] | Non
     options: dict[str, Any] = {"address": address}
     if address is None:
         # Of its own cluster a program gets the CPUs it asks for, as it would from `launch.local`.
-        wanted = sum(node.replicas * node.resources.cpus for node in program.nodes)
+        wanted = sum(node.replicas * node.resources.cpus for node in program.nodes) if program is not None else 0.0
         options = {"num_cpus": max(os.cpu_count() or 1, math.ceil(wanted)), "include_dashboard": False}
     if runtime_env:
         options["runtime_env"] = dict(runtime_env)
@@ -144,8 +169,12 @@ class _Cluster:
         told: Mapping[str, specs.WorkerSpec],
         driver: tuple[str, int],
         max_placement_s: float,
+        *,
+        reserves: bool = True,
     ) -> None:
+        """`reserves`: whether workers are placed by the CPUs they ask for, or get them without."""
         self._ray = ray
+        self._reserves = reserves
         self._told = told
         self._driver = driver
         self._max_placement_s = max_placement_s
@@ -156,7 +185,7 @@ class _Cluster:
         wanted = self._resources[worker]
         # Two threads beside the one in which the worker lives: to say where it is, and to be asked to exit.
         actor = self._ray.remote(_Host).options(
-            num_cpus=wanted.cpus,
+            num_cpus=wanted.cpus if self._reserves else 0,
             num_gpus=wanted.gpus,
             resources=dict(wanted.custom),
             max_restarts=0,

@@ -8,10 +8,11 @@ import os
 import threading
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from ludus import core, discovery
+from ludus import core, discovery, errors
 from ludus.discovery import registry
 from ludus.launch import signals
 from ludus.launch import supervisor as supervisors
@@ -19,9 +20,24 @@ from ludus.program import program as programs
 from ludus.program import trial as trials
 from ludus.workers import panel, remote
 
-__all__ = ["Run", "begin", "open_names"]
+__all__ = ["Place", "Run", "begin", "open_names"]
 
 _LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A trial that is there already, in which runs can be started beside each other.
+
+    Whoever made it keeps its names and its trial.json, handles signals, and says when it has ended. `reserves`: whether
+    an engine that places workers should count their CPUs.
+    """
+
+    folder: trials.TrialFolder
+    names_url: str
+    host: str = "127.0.0.1"
+    secret: str | None = None
+    reserves: bool = True
 
 
 class Run:
@@ -40,8 +56,10 @@ class Run:
         folder: trials.TrialFolder,
         supervisor: supervisors.Supervisor,
         resources: contextlib.ExitStack,
+        *,
+        is_within: bool = False,
     ) -> None:
-        """Made by the engines. `resources` is closed when the run has ended."""
+        """Made by the engines. `resources` is closed when the run has ended. `is_within`: its trial has others, too."""
         self.program = program
         self.experiment = trial.experiment
         self.trial = trial.trial
@@ -52,13 +70,15 @@ class Run:
         self._supervisor = supervisor
         self._resources = resources
         self._interrupts = signals.Interrupts()
+        self._is_within = is_within
         self._names: core.Names | None = None
         self._closing = threading.Lock()
         self._is_closed = False
         self._failure_told = False
 
     def start(self) -> None:
-        self._interrupts.install()
+        if not self._is_within:
+            self._interrupts.install()
         self._supervisor.start()
 
     def __enter__(self) -> Self:
@@ -93,6 +113,20 @@ class Run:
             self._failure_told = True
             raise self._supervisor.failure
         return is_settled
+
+    @property
+    def failure(self) -> errors.ProgramError | None:
+        """Why it was ended, if that was because a worker kept crashing."""
+        return self._supervisor.failure
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing of it runs any more."""
+        return self._supervisor.ended.is_set()
+
+    def ask_stop(self, grace_s: float = 5.0) -> None:
+        """The beginning of `stop`: ask all workers to exit, and do not wait for them. A shorter grace overrules."""
+        self._supervisor.request_stop(grace_s=grace_s, why="the driver stops the run")
 
     def stop(self, grace_s: float = 5.0) -> None:
         """Drain: ask all workers to exit, wait for them at most `grace_s`, kill the rest. May be called twice."""
@@ -138,7 +172,8 @@ class Run:
             stack.callback(self._interrupts.restore)
             stack.callback(self._resources.close)
             failure = self._supervisor.failure
-            self._folder.mark_ended(str(failure).splitlines()[0] if failure else "stopped")
+            if not self._is_within:
+                self._folder.mark_ended(str(failure).splitlines()[0] if failure else "stopped")
 
 
 def open_names(
@@ -163,8 +198,9 @@ def begin(
     names_url: str,
     secret: str | None,
     on_event: Callable[[supervisors.Event], None] | None,
+    is_within: bool = False,
 ) -> Run:
-    """Write the trial down, start the supervisor; from here on the run owns what `stack` holds."""
+    """Write the trial down, unless others have; start the supervisor; from here on the run owns what `stack` holds."""
     trial = trials.Trial(
         experiment=program.name,
         trial=folder.path.name,
@@ -174,9 +210,10 @@ def begin(
         driver_host=os.uname().nodename,
         secret=secret,
     )
-    folder.save(trial)
-    folder.save_program(program.describe())
+    if not is_within:
+        folder.save(trial)
+        folder.save_program(program.describe())
     supervisor = supervisors.Supervisor(program.nodes, start, on_event=on_event)
-    run = Run(program, trial, folder, supervisor, stack.pop_all())
+    run = Run(program, trial, folder, supervisor, stack.pop_all(), is_within=is_within)
     run.start()
     return run

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 from ludus import discovery, errors
 from ludus.core import Names
 
-__all__ = ["Context", "complete", "current", "use"]
+__all__ = ["Context", "at_leave", "complete", "current", "leave", "use"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Context:
+    """`folder` is the trial's, where the process can see it."""
+
     experiment: str
     trial: str
     names: Names
     secret: str | None = None
+    folder: Path | None = None
 
 
 _current: Context | None = None
+_at_leave = contextlib.ExitStack()
 
 
 def use(context: Context | None) -> None:
     """Make `context` the one of this process; an engine does so before it builds a worker."""
     global _current
     _current = context
+
+
+def at_leave(callback: Callable[[], None]) -> None:
+    """Have `callback` called by `leave`: while the names are still there, unlike at the exit of the process."""
+    _at_leave.callback(callback)
+
+
+def leave() -> None:
+    """The process's worker has ended: what was left for then is done, the last first, and there is no context."""
+    _at_leave.pop_all().close()
+    use(None)
 
 
 def complete(experiment: str | None, trial: str | None, names: Names | None, secret: str | None) -> Context:
@@ -38,13 +56,15 @@ def complete(experiment: str | None, trial: str | None, names: Names | None, sec
         trial=trial or here.trial,
         names=names or here.names,
         secret=secret or here.secret,
+        folder=here.folder,
     )
 
 
 def current() -> Context:
     """The process's context: what `use` was given, or what the environment says.
 
-    LUDUS_EXPERIMENT, LUDUS_TRIAL, LUDUS_NAMES (a URL) and LUDUS_SECRET. Raises `WorkerError` when there is neither.
+    LUDUS_EXPERIMENT, LUDUS_TRIAL, LUDUS_NAMES (a URL), LUDUS_SECRET and LUDUS_FOLDER. Raises `WorkerError` when there
+    is neither.
     """
     if _current is not None:
         return _current
@@ -61,6 +81,7 @@ def current() -> Context:
             trial=trial,
             names=discovery.connect(url),
             secret=os.environ.get("LUDUS_SECRET") or None,
+            folder=Path(os.environ["LUDUS_FOLDER"]) if os.environ.get("LUDUS_FOLDER") else None,
         )
     )
     return current()

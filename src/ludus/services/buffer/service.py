@@ -1,5 +1,7 @@
 """The buffer as a service: a push is answered when its segment is queued, a take when there is enough.
 
+With `of="nest"` it is of any nests: `push_many` and `take_some` are for those.
+
 A trainer can own one in its own process:
 
     self.buffer = BufferService(capacity=16)
@@ -15,12 +17,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from ludus import errors
 from ludus.data.nest import Nest
-from ludus.data.segment import Segment
 from ludus.rpc import deadline
 from ludus.rpc.deferred import Deferred
 from ludus.services.buffer.fifo import FifoBuffer, Item
@@ -32,15 +34,19 @@ __all__ = ["BufferService"]
 class _Take:
     """A consumer that waits for enough segments, until its time is up."""
 
-    def __init__(self, num_segments: int | None, min_rows: int | None) -> None:
+    def __init__(
+        self, num_segments: int | None, min_rows: int | None, at_least: int | None, pack: Callable[[list[Item]], Any]
+    ) -> None:
         self.num_segments = num_segments
         self.min_rows = min_rows
+        self.at_least = at_least
         self.answer = Deferred()
         self.timer: threading.Timer | None = None
+        self._pack = pack
 
     def end(self, items: list[Item]) -> None:
         self._stop()
-        self.answer.set_result(_pack(items))
+        self.answer.set_result(self._pack(items))
 
     def fail(self, error: errors.LudusError) -> None:
         self._stop()
@@ -52,10 +58,10 @@ class _Take:
 
 
 class BufferService:
-    """Commands: `push`, `take`, `statistics`. In its own process use `fifo` itself."""
+    """Commands: `push`, `push_many`, `take`, `take_some`, `statistics`. In its own process use `fifo` itself."""
 
-    def __init__(self, capacity: int) -> None:
-        self.fifo = FifoBuffer(capacity=capacity)
+    def __init__(self, capacity: int, *, of: str = "segment") -> None:
+        self.fifo = FifoBuffer(capacity=capacity, of=of)
         self._lock = threading.RLock()
         self._takes: list[_Take] = []
 
@@ -70,7 +76,39 @@ class BufferService:
             else:
                 queued.set_error(error)
 
-        self.fifo.offer(Segment.from_nest(segment), segment_id=segment_id, on_queued=answer)
+        self.fifo.offer(self.fifo.kind.read(segment), segment_id=segment_id, on_queued=answer)
+        if self._takes:
+            self._serve_takes()
+        return queued
+
+    @register
+    def push_many(self, segments: list[Nest], push_id: str, wait_s: float = 0.0) -> Deferred | int:
+        """Queue some; answered with how many of the first are. `push_id` is as a segment's, one for all of them.
+
+        Without `wait_s` the rest is dropped, and counted. With it nothing is: the answer comes as soon as one at least
+        is queued, or is 0 when there was no room in that time.
+        """
+        read = self.fifo.kind.read
+        items = [read(segment) for segment in segments]
+        if wait_s <= 0:
+            count = self.fifo.push_many(items, push_id=push_id)
+            if self._takes:
+                self._serve_takes()
+            return count
+        queued = Deferred()
+        timer = threading.Timer(self._time_left(wait_s), self.fifo.withdraw, (push_id,))
+        timer.daemon = True
+
+        def answer(count: int, error: errors.LudusError | None) -> None:
+            timer.cancel()
+            if error is None:
+                queued.set_result(count)
+            else:
+                queued.set_error(error)
+
+        self.fifo.offer_many(items, push_id=push_id, on_counted=answer)
+        if not queued.is_done:
+            timer.start()
         if self._takes:
             self._serve_takes()
         return queued
@@ -80,19 +118,37 @@ class BufferService:
         self, num_segments: int | None = None, min_rows: int | None = None, timeout_s: float = 30.0
     ) -> Deferred | list[dict[str, Any]]:
         """As `FifoBuffer.take`, for a consumer elsewhere. What it took is lost if it dies before it has the answer."""
+        return self._take(num_segments, min_rows, None, timeout_s, self._pack)
+
+    @register
+    def take_some(self, most: int, timeout_s: float = 30.0) -> Deferred | list[Nest]:
+        """From one to `most`, as soon as there is one; none when none came in time. Only the segments, without ids."""
+        return self._take(most, None, 1, timeout_s, self._pack_bare)
+
+    def _take(
+        self,
+        num_segments: int | None,
+        min_rows: int | None,
+        at_least: int | None,
+        timeout_s: float,
+        pack: Callable[[list[Item]], list[Any]],
+    ) -> Deferred | list[Any]:
         with self._lock:
-            items = [] if self._takes else self.fifo.take(num_segments, min_rows=min_rows)
+            items = [] if self._takes else self.fifo.take(num_segments, min_rows=min_rows, at_least=at_least)
             if items or timeout_s <= 0:
-                return _pack(items)
-            # Past the call's deadline nobody waits any more, and what it took would be lost; half of it is for the way.
-            until = deadline.current.get()
-            left = timeout_s if until is None else min(timeout_s, (until - time.monotonic()) / 2)
-            waiting = _Take(num_segments, min_rows)
-            waiting.timer = threading.Timer(left, self._expire, (waiting,))
+                return pack(items)
+            waiting = _Take(num_segments, min_rows, at_least, pack)
+            waiting.timer = threading.Timer(self._time_left(timeout_s), self._expire, (waiting,))
             waiting.timer.daemon = True
             waiting.timer.start()
             self._takes.append(waiting)
         return waiting.answer
+
+    @staticmethod
+    def _time_left(timeout_s: float) -> float:
+        """Past the call's deadline nobody waits any more, and what it took would be lost; half of it is for the way."""
+        until = deadline.current.get()
+        return timeout_s if until is None else min(timeout_s, (until - time.monotonic()) / 2)
 
     @register
     def statistics(self) -> dict[str, Any]:
@@ -117,7 +173,7 @@ class BufferService:
             while self._takes:
                 waiting = self._takes[0]
                 try:
-                    items = self.fifo.take(waiting.num_segments, min_rows=waiting.min_rows)
+                    items = self.fifo.take(waiting.num_segments, min_rows=waiting.min_rows, at_least=waiting.at_least)
                 except errors.ConfigError as error:
                     del self._takes[0]
                     waiting.fail(error)
@@ -135,6 +191,10 @@ class BufferService:
         waiting.end([])
         self._serve_takes()  # who comes after it may want less
 
+    def _pack(self, items: list[Item]) -> list[dict[str, Any]]:
+        send = self.fifo.kind.send
+        return [{"segment": send(item.segment), "segment_id": item.segment_id} for item in items]
 
-def _pack(items: list[Item]) -> list[dict[str, Any]]:
-    return [{"segment": item.segment.to_nest(), "segment_id": item.segment_id} for item in items]
+    def _pack_bare(self, items: list[Item]) -> list[Nest]:
+        send = self.fifo.kind.send
+        return [send(item.segment) for item in items]

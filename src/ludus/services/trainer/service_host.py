@@ -1,4 +1,4 @@
-"""A service in a thread of the trainer's process, under a name of its own: the weights, the buffer.
+"""A service in a thread of another's process, under a name of its own: a trainer's weights and buffer, a driver's.
 
 A trainer answers calls between its turns only, and a turn may take long: it computes, or waits for simulators and for
 other ranks. These need its weights to answer, and should not wait to have their segments queued.
@@ -15,6 +15,7 @@ from ludus.core import WorkerStatus
 from ludus.rpc import address
 from ludus.rpc.call import Pending
 from ludus.workers import context
+from ludus.workers.register import commands_of
 from ludus.workers.remote import Remote
 from ludus.workers.server import WorkerServer
 
@@ -32,11 +33,19 @@ class HostedService(Protocol):
 
 
 class ServiceHost:
-    """From `start` to `close`, answers for `service` as worker `name`, where the server `beside` can be reached."""
+    """From `start` to `close`, answers for `service` as worker `name`, where the server `beside` can be reached.
 
-    def __init__(self, service: HostedService, name: str, *, beside: WorkerServer) -> None:
-        here, there = context.current(), address.parse(beside.address)
-        host = there.tcp.rpartition(":")[0]
+    Without `beside`, at the address `host`; unless that is loopback's, other hosts reach it.
+    """
+
+    def __init__(
+        self, service: HostedService, name: str, *, beside: WorkerServer | None = None, host: str | None = None
+    ) -> None:
+        here = context.current()
+        if beside is not None:
+            host = address.parse(beside.address).tcp.rpartition(":")[0]
+        elif host is not None and address.is_loopback(host):
+            host = None
         self._service = service
         self._server = WorkerServer(
             name,
@@ -54,11 +63,12 @@ class ServiceHost:
         """May be called twice."""
         if self._thread.is_alive():
             return
-        self._server.register_service(self._service, but=["statistics"])
+        self._server.register_service(self._service)
         self._server.register_handler("ping", self._ping)
         self._server.register_handler("stats", lambda: {**self._ping(), **self._service.stats()})
-        for command in ("pause", "resume", "interrupt", "exit"):  # sent to all workers: it stays as long as its trainer
-            self._server.register_handler(command, lambda: None)
+        for command in ("pause", "resume", "interrupt", "exit"):  # sent to all workers: it stays as long as its process
+            if command not in commands_of(self._service):
+                self._server.register_handler(command, lambda: None)
         self._thread.start()
 
     def close(self) -> None:

@@ -6,11 +6,12 @@
     version, weights = store.get("policy")                   # views of the file itself: one copy for the whole host
 
 A version is one file, written under a temporary name and renamed, so it is whole or not there. It never changes.
-Readers hold what they have mapped even when its name is gone.
+Readers keep what they have mapped even when its name is gone; `hold` keeps the name, too, for those who come later.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import mmap
 import os
@@ -27,7 +28,7 @@ from ludus.data.digest import digest as digest_of
 from ludus.services.weights import file_lock
 from ludus.services.weights.version import Version, check_weights, read_file, write_file
 
-__all__ = ["LATEST", "Version", "VersionStore", "check_model"]
+__all__ = ["LATEST", "Hold", "Version", "VersionStore", "check_model"]
 
 LATEST = "latest"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -48,8 +49,31 @@ def check_model(model: str) -> None:
         )
 
 
+class Hold:
+    """While it is open, retention leaves a version where it is. The end of the process closes it, however it ends."""
+
+    def __init__(self, number: int, fd: int) -> None:
+        self.number = number
+        self._fd: int | None = fd
+
+    def close(self) -> None:
+        """Let go; the version goes with the next publish, if it is old. Doing it twice does nothing."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
 class VersionStore:
-    """Any number of processes may read and publish. `keep`: how many of the newest stay; those with a tag stay too."""
+    """Any number of processes may read and publish.
+
+    `keep`: how many of the newest stay; those that have a tag or that somebody holds stay too.
+    """
 
     def __init__(self, folder: Path | str, *, keep: int = 4) -> None:
         if keep < 1:
@@ -82,19 +106,37 @@ class VersionStore:
             raise errors.DataError(self._missing(model, version))
         return number
 
-    def get(self, model: str, version: int | str = LATEST) -> tuple[Version, dict[str, NDArray[Any]]]:
+    def get(
+        self, model: str, version: int | str = LATEST, *, private: bool = False
+    ) -> tuple[Version, dict[str, NDArray[Any]]]:
         """A version, by its number, its tag, or "latest", and its arrays: read-only views of its file.
 
-        Raises `DataError`, which tells what is there, if there is no such version (any more).
+        `private` is told by `read_file`. Raises `DataError`, which tells what is there, if there is no such version
+        (any more).
         """
         for _ in range(_MAX_RACES):
             number = self.resolve(model, version)
             path = self._path(model, number)
             try:
                 if path is not None:
-                    return read_file(path)
+                    return read_file(path, private=private)
             except FileNotFoundError:
                 pass  # retention was quicker; a newer one may be meant by now
+            if not isinstance(version, str) or self.resolve(model, version) == number:
+                break
+        raise errors.DataError(self._missing(model, version))
+
+    def hold(self, model: str, version: int | str = LATEST) -> Hold:
+        """Keep a version from retention until the hold is closed or this process has died. `rewind` heeds no holds.
+
+        For those who will need it later by its number, here or in another process. Raises `DataError` as `get` does.
+        """
+        for _ in range(_MAX_RACES):
+            number = self.resolve(model, version)
+            path = self._path(model, number)
+            fd = None if path is None else _hold_file(path)
+            if fd is not None:
+                return Hold(number, fd)
             if not isinstance(version, str) or self.resolve(model, version) == number:
                 break
         raise errors.DataError(self._missing(model, version))
@@ -134,26 +176,26 @@ class VersionStore:
     # -- writing ------------------------------------------------------------------------------------------------
 
     def publish(
-        self, model: str, weights: Mapping[str, NDArray[Any]], *, number: int, digest: str | None = None
+        self, model: str, weights: Mapping[str, NDArray[Any]], *, number: int | None, digest: str | None = None
     ) -> Version:
         """Make version `number`. Doing it again with the same weights is fine; older versions than `keep` are removed.
 
-        `digest`, if known, must be the weights' `ludus.data.digest`; it is not computed again. Raises `DataError` if
-        the number stands for other weights already.
+        With `number=None` it is the one after the newest, and no two publishers get the same. `digest`, if known, must
+        be the weights' `ludus.data.digest`; it is not computed again. Raises `DataError` if the number stands for other
+        weights already.
         """
-        if number < 0:
+        if number is not None and number < 0:
             raise errors.DataError(f"version {number} of {model!r}: numbers begin at 0")
         if digest is not None and not _DIGEST.fullmatch(digest):
             raise errors.DataError(f"{digest!r} is not a digest: those have 64 hexadecimal digits")
-        version = Version(
-            model=model,
-            number=int(number),
-            nbytes=check_weights(weights),
-            digest=digest or digest_of(dict(weights)),
-            created=time.time(),
-        )
+        nbytes = check_weights(weights)
+        digest = digest or digest_of(dict(weights))
         folder = self._make_folder(model)
         with file_lock.hold(folder / _LOCK):
+            if number is None:
+                newest = self.latest(model)
+                number = 0 if newest is None else newest + 1
+            version = Version(model=model, number=int(number), nbytes=nbytes, digest=digest, created=time.time())
             known = self._path(model, number)
             if known is not None:
                 version = self._same(read_file(known)[0], version)
@@ -269,12 +311,12 @@ class VersionStore:
         return known
 
     def _retain(self, model: str, published: int) -> None:
-        """Unlink what is neither among the newest, nor tagged, nor just published."""
+        """Unlink what is neither among the newest, nor tagged, nor just published, nor held by anybody."""
         paths = self._paths(model)
         kept = {published, *self.tags(model).values(), *(number for number, _ in paths[-self.keep :])}
         for number, path in paths:
             if number not in kept:
-                path.unlink(missing_ok=True)
+                _unlink_unheld(path)
 
     def _clear_parts(self, model: str) -> None:
         """Remove what publishers left that were killed: whoever holds the lock is the only one alive."""
@@ -295,3 +337,34 @@ class VersionStore:
         tags = "".join(f", {name} = {number}" for name, number in self.tags(model).items())
         gone = "" if isinstance(version, str) else " Older ones are removed unless they have a tag."
         return f"{model!r} has no version {version!r} here; there are: {numbers}{tags}.{gone}"
+
+
+def _hold_file(path: Path) -> int | None:
+    """A descriptor with a shared lock on a version's file; `None` if retention was quicker."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)  # retention holds the other lock for as long as an unlink takes
+        if os.fstat(fd).st_nlink:
+            return fd
+    except BaseException:
+        os.close(fd)
+        raise
+    os.close(fd)
+    return None
+
+
+def _unlink_unheld(path: Path) -> None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+    except BlockingIOError:  # somebody holds it: a later publish looks again
+        return
+    finally:
+        os.close(fd)

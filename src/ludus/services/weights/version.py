@@ -67,15 +67,18 @@ def write_file(path: Path, version: Version, weights: Mapping[str, NDArray[Any]]
             file.write(frame)
 
 
-def read_file(path: Path) -> tuple[Version, dict[str, NDArray[Any]]]:
+def read_file(path: Path, *, private: bool = False) -> tuple[Version, dict[str, NDArray[Any]]]:
     """A version and its arrays, which are read-only views of the mapped file and outlive its name.
 
-    Raises `FileNotFoundError`, and `DataError` for a file that is not a whole version.
+    With `private` they can be written to, for libraries that ask for it: pages are shared with all other readers until
+    one is written, and what is written is seen by nobody else. Raises `FileNotFoundError`, and `DataError` for a file
+    that is not a whole version.
     """
+    access = mmap.ACCESS_COPY if private else mmap.ACCESS_READ
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size < _HEAD.size:
             raise errors.DataError(f"{path} is not a version of a model: it is too short")
-        memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        memory = memoryview(mmap.mmap(file.fileno(), 0, access=access))
     magic, form, num_frames = _HEAD.unpack_from(memory)
     if magic != _MAGIC or form != _FORMAT:
         raise errors.DataError(f"{path} is not a version of a model that this Ludus can read")

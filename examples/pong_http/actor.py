@@ -1,0 +1,83 @@
+"""The actor: from the game's JSON to the model's arrays and back; with a buffer it keeps what it did, to learn from.
+
+The same class trains and serves: deploy.py leaves the buffer out.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+
+import ludus
+
+NUM_STEPS = 64  # in one replay
+GAMMA, LAM = 0.97, 0.95
+
+
+class PongActor(ludus.Actor):
+    def __init__(self, model: str, buffer: str | None = None) -> None:
+        self.model = ludus.RemoteModel(model, local_mode=True)
+        self.buffer = ludus.RemoteBuffer(buffer) if buffer else None
+        self.steps: list[dict[str, Any]] = []
+        self.points = 0.0
+
+    def start(self, session: ludus.Session, data: bytes) -> None:
+        self.random = np.random.default_rng(zlib.crc32(session.encode()))
+
+    async def tick(self, data: bytes) -> bytes:
+        state = json.loads(data)
+        await self.bring(state["reward"], is_over=False)
+        features = np.array(
+            [state["x"], state["y"], 10 * state["vx"], 10 * state["vy"], state["own"], state["other"]], np.float32
+        )
+        logits, value = await self.model.forward(features)
+        logp = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+        move = (
+            int(self.random.choice(len(logp), p=np.exp(logp) / np.exp(logp).sum()))
+            if self.buffer
+            else int(logp.argmax())
+        )
+        self.steps.append({"obs": features, "move": move, "logp": logp[move], "value": float(value)})
+        return json.dumps({"move": move}).encode()
+
+    async def end(self, data: bytes, reason: str) -> None:
+        told = json.loads(data) if data else {"reward": 0.0, "is_cut_off": True}
+        await self.bring(told["reward"], is_over=True, is_cut_off=told["is_cut_off"])
+        ludus.merge("points", self.points)
+
+    async def bring(self, reward: float, *, is_over: bool, is_cut_off: bool = False) -> None:
+        """What the last move brought; a replay is pushed when it is full or the match is over."""
+        if not self.steps:
+            return
+        self.points += reward
+        self.steps[-1]["reward"] = reward
+        if self.buffer is None:
+            self.steps.clear()
+        elif is_over or len(self.steps) > NUM_STEPS:
+            # the last step of a replay that goes on is only there for its value; it begins the next one
+            after = self.steps[-1]["value"] if not is_over or is_cut_off else 0.0
+            kept = [] if is_over and not is_cut_off else self.steps[-1:]
+            played = self.steps if not kept else self.steps[:-1]
+            if played:
+                await self.buffer.push_async(replay(played, after), drop=False)
+            self.steps = [] if is_over else kept
+
+
+def replay(steps: list[dict[str, Any]], after: float) -> dict[str, np.ndarray]:
+    """Steps with their advantages, filled up to `NUM_STEPS`; `weight` is 0 for what was filled up."""
+    num, advantage = len(steps), 0.0
+    filled = {
+        "obs": np.zeros((NUM_STEPS, 6), np.float32),
+        "move": np.zeros(NUM_STEPS, np.int64),
+        **{name: np.zeros(NUM_STEPS, np.float32) for name in ("logp", "advantage", "target", "weight")},
+    }
+    for i in reversed(range(num)):
+        step = steps[i]
+        advantage = step["reward"] + GAMMA * after - step["value"] + GAMMA * LAM * advantage
+        after = step["value"]
+        filled["obs"][i], filled["move"][i], filled["logp"][i] = step["obs"], step["move"], step["logp"]
+        filled["advantage"][i], filled["target"][i], filled["weight"][i] = advantage, advantage + after, 1.0
+    return filled

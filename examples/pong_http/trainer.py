@@ -1,0 +1,55 @@
+"""The trainer: PPO on what the actors push. Runs in as many processes as launch.py asks for; gradients are averaged."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+import ludus
+
+CLIP, EPOCHS, MINIBATCH, ENTROPY = 0.2, 4, 512, 0.01
+
+
+def train_pong(model: str, buffer: str, *, replays: int, versions: int) -> None:
+    torch.set_num_threads(1)
+    remote_model = ludus.RemoteModel(model)
+    net = remote_model.get_model()
+    optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
+    source = ludus.PrefetchBuffer(
+        ludus.TorchTensorBuffer(ludus.BatchBuffer(ludus.RemoteBuffer(buffer), batch_size=replays))
+    )
+    for number, batch in enumerate(source):
+        if number >= versions:
+            break
+        began = time.monotonic()
+        for group in optimiser.param_groups:
+            group["lr"] = 1e-3 * (1.0 - number / versions)
+        loss = improve(net, optimiser, {name: value.flatten(0, 1) for name, value in batch.items()})
+        if ludus.rank() == 0:
+            remote_model.publish_weights(ludus.get_torch_model_weights(net))
+            ludus.merge("loss", loss, desc="of the last minibatch")
+            ludus.merge("update_seconds", time.monotonic() - began)
+    source.close()
+
+
+def improve(net: torch.nn.Module, optimiser: torch.optim.Optimizer, batch: dict[str, torch.Tensor]) -> float:
+    """Some passes of PPO over a batch of single steps."""
+    chosen = batch["weight"].nonzero().squeeze(1)
+    batch = {name: value[chosen] for name, value in batch.items()}
+    advantage = (batch["advantage"] - batch["advantage"].mean()) / (batch["advantage"].std() + 1e-8)
+    for _ in range(EPOCHS):
+        for part in torch.randperm(len(chosen)).split(MINIBATCH):
+            logits, value = net(batch["obs"][part])
+            logps = logits.log_softmax(-1)
+            ratio = (logps.gather(1, batch["move"][part, None]).squeeze(1) - batch["logp"][part]).exp()
+            gain = torch.min(ratio * advantage[part], ratio.clamp(1 - CLIP, 1 + CLIP) * advantage[part]).mean()
+            entropy = -(logps.exp() * logps).sum(-1).mean()
+            loss = 0.5 * (value - batch["target"][part]).square().mean() - gain - ENTROPY * entropy
+            optimiser.zero_grad()
+            loss.backward()
+            for parameter in net.parameters():
+                parameter.grad = ludus.all_reduce(parameter.grad, op="mean")
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+            optimiser.step()
+    return float(loss.detach())

@@ -1,0 +1,69 @@
+"""`ludus replay LOG`: play recorded sessions again through today's actors; say where the first answer differs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+from ludus import errors
+from ludus.gateway import record, replay
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("log", metavar="LOG", help="a file of recordings/ in the trial's folder")
+    parser.add_argument("--actor", metavar="MODULE:CLASS", help="another actor than the one that was recorded")
+    parser.add_argument("--actor-args", default=None, metavar="JSON", help="its arguments, as an object")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON instead of sentences")
+
+
+def run(args: argparse.Namespace) -> int:
+    head, steps = record.read_recording(Path(args.log))
+    make_actor = _actor(args, head)
+    told = asyncio.run(replay.replay(steps, make_actor))
+    if args.json:
+        first = None if told.first is None else str(told.first)
+        print(
+            json.dumps(
+                {
+                    "sessions": told.num_sessions,
+                    "steps": told.num_steps,
+                    "different": told.num_different,
+                    "first_difference": first,
+                }
+            )
+        )
+    else:
+        print(f"{told.num_sessions} sessions, {told.num_steps} steps: {told.num_different} answers differ")
+        if told.first is not None:
+            print(f"the first: {told.first}")
+    return 1 if told.num_different else 0
+
+
+def _actor(args: argparse.Namespace, head: dict[str, Any]) -> Any:
+    """The actor class as it is now, with the arguments that it was served with, in its trial."""
+    from ludus.launch import spec as specs
+    from ludus.program.trial import TrialFolder
+    from ludus.remote import trial
+    from ludus.remote.serving import load_actor
+
+    folder = TrialFolder(Path(head.get("trial", "")))
+    made: Any = None
+    given: dict[str, Any] = {}
+    positional: tuple[Any, ...] = ()
+    spec_file = folder.spec_file(head.get("worker", ""))
+    if spec_file.is_file():
+        _cls, (_options, made, positional, given), _kwargs = specs.read_spec(spec_file).unpack()
+        trial.init(project=folder.path.parent, trial=folder.path.name)
+    if args.actor is not None:
+        made, positional, given = load_actor(args.actor), (), {}
+    if args.actor_args is not None:
+        given = json.loads(args.actor_args)
+    if made is None:
+        raise errors.ConfigError(f"{args.log} does not tell which actor it was; give --actor MODULE:CLASS")
+    return functools.partial(made, *positional, **given)

@@ -1,0 +1,96 @@
+"""`ludus serve TRIAL`: games call a trial's policy over HTTP; docs/protocol.md says how.
+
+ludus serve 20261115-201402 --port 8000 --version production --canary candidate=10%
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ludus import errors
+from ludus.cli import options
+from ludus.options import option
+
+__all__ = ["add_arguments", "parse_canary", "run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Gateway:
+    port: int = option(8000, help="where games call; 0: any that is free", minimum=0)
+    host: str = option("127.0.0.1", help="what to listen on; beyond loopback a token or a secret is needed")
+    num_workers: int = option(1, help="processes that share the port", minimum=1)
+    lease_s: float = option(60.0, help="seconds that a session lives without a step", minimum=0.1)
+    max_sessions: int = option(10_000, help="sessions at a time, in each process", minimum=1)
+    token: str | None = option(None, help="bearer token that games must have")
+    secret: str | None = option(None, help="secret that games sign their requests with")
+    tls_cert: str | None = option(None, help="TLS certificate, a PEM file")
+    tls_key: str | None = option(None, help="its key, a PEM file")
+    record: bool = option(False, help="write all sessions down, for `ludus replay`")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trial", metavar="TRIAL", help="its name in the project folder, or the path of its folder")
+    parser.add_argument("--version", default="production", help="what new sessions play: a tag, a number or latest")
+    parser.add_argument(
+        "--canary", action="append", default=[], metavar="TAG=PERCENT", help="give this share of new sessions to a tag"
+    )
+    parser.add_argument("--actor", metavar="MODULE:CLASS", help="an actor of your own, or FILE.py:CLASS")
+    parser.add_argument("--actor-args", default="{}", metavar="JSON", help="arguments of the actor, as an object")
+    options.add_options(parser, _Gateway())
+    options.add_project(parser)
+    parser.add_argument("--json", action="store_true", help="say where it listens in one line of JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from ludus.remote import stopping, training, trial
+    from ludus.remote.serving import serve
+
+    folder = training.find(args.trial, args.project).path
+    canary = dict(parse_canary(text) for text in args.canary)
+    chosen = asdict(_Gateway()) | options.given_options(args, _Gateway())
+    made = trial.init(project=folder.parent, trial=folder.name)
+    try:
+        remote = serve(
+            folder,
+            version=args.version,
+            canary=canary,
+            actor=args.actor,
+            actor_args=_arguments(args.actor_args),
+            **chosen,
+        )
+        if args.json:
+            print(json.dumps({"url": remote.url, "trial": str(folder)}), flush=True)
+        else:
+            share = "".join(f", {tag} for {part:.4g} of new sessions" for tag, part in canary.items())
+            print(f"serving {folder.name} ({args.version}{share}) at {remote.url}; Ctrl-C ends it", flush=True)
+        stopping.run_until_asked_to_stop()
+    finally:
+        made.close()
+    print("all sessions have ended", file=sys.stderr)
+    return 0
+
+
+def parse_canary(text: str) -> tuple[str, float]:
+    """`candidate=10%` or `candidate=0.1`."""
+    tag, sign, share = text.partition("=")
+    try:
+        part = float(share.removesuffix("%")) / (100.0 if share.endswith("%") else 1.0)
+    except ValueError:
+        part = -1.0
+    if not tag or not sign or not 0.0 <= part <= 1.0:
+        raise errors.ConfigError(f"--canary {text}: a tag and its share are due, such as candidate=10%")
+    return tag, part
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        told = json.loads(text)
+    except ValueError as error:
+        raise errors.ConfigError(f"--actor-args is not JSON: {error}") from None
+    if not isinstance(told, dict):
+        raise errors.ConfigError(f"--actor-args {text}: a JSON object is due")
+    return told

@@ -1,0 +1,168 @@
+"""`RemoteActor`: a port where games find their actors.
+
+ludus.init(project="./pong", trial="ppo-1")
+actor = ludus.RemoteActor(port=8000)
+actor.serve(Actor=PongActor, model="pong", buffer="pong")     # PongActor(model="pong", buffer="pong") for each session
+ludus.run_until_asked_to_stop()
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ludus import errors
+from ludus.gateway.actor import ActorLike
+from ludus.gateway.gateway import GatewayOptions
+from ludus.gateway.http.connection import HttpLimits
+from ludus.gateway.record import Recorder
+from ludus.gateway.service import GatewayService
+from ludus.gateway.sessions import SessionLimits
+from ludus.program.program import Program, Resources, RestartPolicy
+from ludus.remote import trial as trials
+
+__all__ = ["RemoteActor"]
+
+_RESTARTS = RestartPolicy(max_restarts=30, backoff_s=0.05, max_backoff_s=1.0)
+_READY_S = 60.0
+
+
+class RemoteActor:
+    """`num_workers` processes share the port. Beyond loopback a `token` or a `secret` is needed; see docs/protocol.md.
+
+    `record`: whether all sessions are written down, in `recordings/` of the trial. `route`: what sessions play that do
+    not ask for a version, as tags with their shares.
+    """
+
+    def __init__(
+        self,
+        port: int = 0,
+        *,
+        host: str = "127.0.0.1",
+        num_workers: int = 1,
+        token: str | None = None,
+        secret: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+        lease_s: float = 60.0,
+        max_sessions: int = 10_000,
+        max_body_bytes: int = 16 * 1024 * 1024,
+        record: bool = False,
+        route: Mapping[str, float] | None = None,
+    ) -> None:
+        self._trial = trials.current()
+        self._num_workers = num_workers
+        self._is_recorded = record
+        self._options = GatewayOptions(
+            host=host,
+            port=port or _free_port(host),
+            token=token,
+            secret=secret,
+            tls_cert=tls_cert and str(Path(tls_cert).absolute()),
+            tls_key=tls_key and str(Path(tls_key).absolute()),
+            folder=self._trial.folder / "gateway",
+            route=dict(route or {}),
+            sessions=SessionLimits(lease_s=lease_s, max_sessions=max_sessions),
+            http=HttpLimits(max_body_bytes=max_body_bytes),
+        )
+        self._run: Any = None
+
+    @property
+    def port(self) -> int:
+        return self._options.port
+
+    @property
+    def url(self) -> str:
+        scheme = "https" if self._options.tls_cert else "http"
+        host = f"[{self._options.host}]" if ":" in self._options.host else self._options.host
+        return f"{scheme}://{host}:{self.port}"
+
+    @property
+    def node(self) -> str:
+        """The name of its workers."""
+        return f"actor-{self.port}"
+
+    def serve(self, Actor: Callable[..., ActorLike], *args: Any, **kwargs: Any) -> None:
+        """Answer games from now on: each session gets an `Actor(*args, **kwargs)`. Comes back when the port is open.
+
+        Raises `ConfigError` if the port is taken.
+        """
+        if self._run is not None:
+            raise errors.ConfigError(f"port {self.port} is served already; use another RemoteActor for another actor")
+        _expect_free(self._options.host, self.port)
+        program = Program(trials.EXPERIMENT)
+        program.add(
+            self.node,
+            GatewayService,
+            self._options,
+            Actor,
+            args,
+            kwargs,
+            size=self._num_workers,
+            make_observer=_RecorderMaker(self._trial.folder, self.node) if self._is_recorded else None,
+            replicas=self._num_workers,
+            resources=Resources(cpus=1),
+            restarts=_RESTARTS,
+        )
+        self._run = self._trial.run(program)
+        self._wait_ready()
+
+    def _wait_ready(self) -> None:
+        until = time.monotonic() + _READY_S
+        remote = self._trial.remote(self.node)
+        for index in range(self._num_workers):
+            while True:
+                try:
+                    remote.replica(index).submit("where").result()
+                    break
+                except (errors.Unreachable, errors.NameNotFound, errors.DeadlineExceeded, errors.OutcomeUnknown):
+                    failed = [w for w in self._run.workers() if w.status.is_final]
+                    if failed or time.monotonic() > until:
+                        raise
+                time.sleep(0.02)
+
+    def statistics(self) -> list[dict[str, Any]]:
+        """The figures of each worker."""
+        remote = self._trial.remote(self.node)
+        return [remote.replica(index).submit("stats").result() for index in range(self._num_workers)]
+
+    def stop(self, grace_s: float = 5.0) -> None:
+        """End all sessions (their actors' `end` is called with the reason `shutdown`) and close the port."""
+        if self._run is not None:
+            self._run.stop(grace_s)
+            self._run = None
+
+
+@dataclass(frozen=True)
+class _RecorderMaker:
+    """Makes the recorder of a worker, in its own process."""
+
+    folder: Path
+    node: str
+
+    def __call__(self, index: int) -> Recorder:
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        path = self.folder / "recordings" / f"{self.node}-{index}-{stamp}.sessions"
+        return Recorder(path, {"trial": str(self.folder), "worker": f"{self.node}/{index}"})
+
+
+def _free_port(host: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _expect_free(host: str, port: int) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise errors.ConfigError(
+                f"port {port} cannot be served on {host}: {error.strerror}. Choose another, or stop who has it."
+            ) from None

@@ -1,0 +1,206 @@
+"""A trial as one process sees it: whom it can call, what it may start, how it hears of the end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ludus import errors, launch
+from ludus.discovery import names as naming
+from ludus.launch import signals
+from ludus.program import trial as trials
+from ludus.program.program import Program
+from ludus.remote.driver import Driver, Stage
+from ludus.workers import context
+from ludus.workers.remote import Remote
+
+__all__ = ["Trial", "stop_key"]
+
+_LOG = logging.getLogger(__name__)
+_HEAR_S = 1.0  # what those who joined have to hear that the trial stops
+T = TypeVar("T")
+
+
+class Trial:
+    """A trial as one process sees it. Made by `init`; safe to use from several threads."""
+
+    def __init__(
+        self,
+        here: context.Context,
+        folder: Path,
+        *,
+        engine: str,
+        resources: contextlib.ExitStack,
+        driver: Driver | None,
+        joined: trials.Trial | None = None,
+    ) -> None:
+        self.folder = folder
+        self.engine = engine
+        self.interrupts = signals.Interrupts()
+        self.on_closed: Callable[[], None] | None = None
+        self._here = here
+        self._driver = driver
+        self._joined = joined
+        self._resources = resources
+        self._stopping = threading.Event()
+        self._lock = threading.RLock()
+        self._remotes: dict[str, Remote] = {}
+        self._kept: dict[str, Any] = {}
+        self._before_close: list[Callable[[], None]] = []
+        self._closing = threading.Lock()
+        self._is_closed = False
+
+    @property
+    def is_driver(self) -> bool:
+        return self._driver is not None
+
+    @property
+    def driver(self) -> Driver:
+        """Raises `WorkerError` in any other process."""
+        if self._driver is None:
+            who = f"process {self._joined.driver_pid} on {self._joined.driver_host}" if self._joined else "the process"
+            raise errors.WorkerError(
+                f"only the driver of trial {self.folder.name!r} can do this: {who} that called ludus.init first. Do it "
+                "there."
+            )
+        return self._driver
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the trial was asked to stop, or this process was."""
+        return self._stopping.is_set()
+
+    def wait_stopping(self, timeout_s: float) -> bool:
+        """Wait for that; says whether it is so."""
+        return self._stopping.wait(timeout_s)
+
+    def note_stopping(self) -> None:
+        """This process is asked to stop, whatever the rest of the trial does."""
+        self._stopping.set()
+
+    def has_ended(self) -> bool:
+        """For one who cannot reach it: whether the trial is over, or runs anew without this process."""
+        if self._joined is not None:
+            known = trials.TrialFolder(self.folder).load()
+            if known.names_url != self._joined.names_url or not known.is_live:
+                self._stopping.set()
+        return self._stopping.is_set()
+
+    def remote(self, node: str) -> Remote:
+        """Calls to the workers of a node, e.g. `remote("model-policy")`. Kept, and closed with the trial."""
+        with self._lock:
+            self._expect_open()
+            made = self._remotes.get(node)
+            if made is None:
+                here = self._here
+                made = self._remotes[node] = Remote(
+                    node, experiment=here.experiment, trial=here.trial, names=here.names, secret=here.secret
+                )
+            return made
+
+    def run(self, program: Program, *, stage: Stage | None = None) -> launch.Run:
+        """Driver only: start more workers, found by all processes of the trial. They end with it at the latest.
+
+        stage: when the trial stops, who is asked first; by default gateways before all others.
+        """
+        return self.driver.run(program, stage=stage)
+
+    def ask_driver(self, command: str, *args: Any, **kwargs: Any) -> Any:
+        """Have the driver do something, from any process: see `DriverService`."""
+        return self.remote("driver").submit(command, *args, **kwargs).result()
+
+    def workers(self) -> list[launch.WorkerRecord]:
+        """Driver only: the workers of all runs."""
+        return [record for run in self.driver.runs() for record in run.workers()]
+
+    def address(self, worker: str, *, timeout_s: float = 30.0) -> str:
+        """Where a worker answers, once it does."""
+        here = self._here
+        return here.names.wait(naming.worker(here.experiment, here.trial, worker), timeout_s)
+
+    @property
+    def context(self) -> context.Context:
+        return self._here
+
+    def send_figures(self, rows: list[Any], *, timeout_s: float) -> None:
+        """For `merge`."""
+        if self._driver is not None:
+            self._driver.figures.join(rows)
+        else:
+            self.remote("driver").solver.submit("driver", "merge", [rows], timeout_s=timeout_s).result()
+
+    def keep(self, key: str, make: Callable[[], T]) -> T:
+        """What `make` made when this was first called with `key`: one for the process."""
+        with self._lock:
+            self._expect_open()
+            if key not in self._kept:
+                self._kept[key] = make()
+            kept: T = self._kept[key]
+            return kept
+
+    def before_close(self, callback: Callable[[], None]) -> None:
+        """Have it called by `close`, while everybody can still be reached."""
+        with self._lock:
+            self._before_close.append(callback)
+
+    def close(self, grace_s: float = 5.0) -> None:
+        """The driver stops all runs, within `grace_s`, and services; any other process disconnects. Twice is fine."""
+        with self._closing:
+            if self._is_closed:
+                return
+            try:
+                self._close(grace_s)
+            finally:
+                self._is_closed = True
+                if self.on_closed is not None:
+                    self.on_closed()
+                self._resources.close()
+
+    def _close(self, grace_s: float) -> None:
+        self.interrupts.is_draining = True
+        with self._lock:
+            callbacks, self._before_close = self._before_close, []
+        if self._driver is not None:
+            self._tell_stopping()
+        for callback in callbacks:
+            callback()
+        if self._driver is not None:
+            self._driver.close(grace_s, self.interrupts)
+        with self._lock:
+            remotes, self._remotes = self._remotes, {}
+        for remote in remotes.values():
+            remote.close()
+
+    def _tell_stopping(self) -> None:
+        self._stopping.set()
+        names, joined = self._here.names, naming.kind_root(self._here.experiment, self._here.trial, "joined")
+        try:
+            names.add(stop_key(self._here), self.driver.stop_reason or "closed", replace=True)
+            until = time.monotonic() + _HEAR_S
+            while names.find_subtree(joined) and time.monotonic() < until:
+                time.sleep(0.01)
+        except errors.DiscoveryError as error:
+            _LOG.warning("the processes of the trial cannot be told that it stops: %s", error)
+
+    def _expect_open(self) -> None:
+        if self._is_closed:
+            raise errors.WorkerError(f"trial {self.folder.name!r} was closed. Call ludus.init(project, trial) again.")
+
+    def __repr__(self) -> str:
+        return f"Trial({str(self.folder)!r}, {'driver' if self.is_driver else 'joined'})"
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
+def stop_key(here: context.Context) -> str:
+    """The name that is there once the trial is asked to stop."""
+    return naming.key(here.experiment, here.trial, "state", "stopping")

@@ -1,0 +1,237 @@
+"""Named buffers of replays, and what stands between one and a trainer.
+
+    buffer = ludus.RemoteBuffer("pong")
+    buffer.push({"obs": obs, "reward": 0.5})                        # an actor, in any process of the trial
+
+    batches = ludus.BatchBuffer(buffer, batch_size=64)              # a trainer
+    for batch in ludus.PrefetchBuffer(ludus.TorchTensorBuffer(batches)):
+        learn(batch["obs"], batch["reward"])
+
+Iterating ends when the trial is asked to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ludus import errors
+from ludus.data.nest import Nest
+from ludus.remote import trial as trials
+from ludus.remote.adapters import SLICE_S, BatchBuffer, Buffer, PrefetchBuffer, TorchTensorBuffer
+from ludus.remote.driver import check_name
+from ludus.rpc.aio import AsyncRpcClient
+
+__all__ = ["BatchBuffer", "Buffer", "PrefetchBuffer", "RemoteBuffer", "TorchTensorBuffer"]
+
+_RETRY_AFTER_S = 0.05
+_LOST = (errors.Unreachable, errors.OutcomeUnknown, errors.DeadlineExceeded, errors.Overloaded)
+"""After these a push may or may not have been queued. Pushing again is safe: the buffer knows its id."""
+
+
+class RemoteBuffer(Buffer):
+    """The buffer of that name, first in, first out, each replay to one taker; the same from any process of the trial.
+
+    capacity: how many replays it holds (default: what it has already, or 1024). It is made when it is first named, and
+    its replays are in the driver's memory.
+    """
+
+    def __init__(self, name: str, *, capacity: int | None = None) -> None:
+        check_name("buffer", name)
+        self.name = name
+        self._capacity = capacity
+        self._trial = trials.current()
+        self._line: _Line = self._trial.keep(f"buffer-{name}", lambda: _Line(self._trial, name))
+        if not _is_in_loop():
+            self._line.open(capacity)
+
+    def push(self, *replays: Nest, drop: bool = True, timeout_s: float = 60.0) -> int:
+        """Queue replays, each a nest of arrays, numbers and texts; returns how many were queued.
+
+        drop: when the buffer is full, what does not fit is dropped, and counted by `statistics`. Otherwise waits for
+            room, at most `timeout_s`, and raises `DeadlineExceeded`. What was told to be queued is queued, and once.
+        """
+        self._line.open(self._capacity)
+        push = _Push(self._line, replays, drop=drop, timeout_s=timeout_s)
+        with self._line.identity() as identity:
+            while not push.is_done:
+                try:
+                    push.answered(self._line.submit_push(push, identity).result())
+                except _LOST as error:
+                    push.lost(error)
+                    time.sleep(_RETRY_AFTER_S)
+        return push.num_queued
+
+    async def push_async(self, *replays: Nest, drop: bool = True, timeout_s: float = 60.0) -> int:
+        """`push` for those on an event loop, which goes on meanwhile. The arrays must not change before it is done."""
+        if not self._line.is_open:
+            await asyncio.to_thread(self._line.open, self._capacity)
+        push = _Push(self._line, replays, drop=drop, timeout_s=timeout_s)
+        with self._line.identity() as identity:
+            while not push.is_done:
+                try:
+                    client = await self._line.client()
+                    push.answered(await client.call("push_many", push.arguments(identity), timeout_s=push.call_s))
+                except (*_LOST, errors.NameTimeout) as error:
+                    push.lost(error)
+                    await asyncio.sleep(_RETRY_AFTER_S)
+        return push.num_queued
+
+    def take(self, n: int = 1, timeout_s: float = 60.0) -> list[Nest]:
+        """Up to `n` of the oldest, as soon as there is one; none when none came within `timeout_s`."""
+        self._line.open(self._capacity)
+        try:
+            return self._line.take(n, timeout_s)
+        except (errors.Unreachable, errors.OutcomeUnknown):
+            if self._trial.has_ended():
+                return []
+            raise
+
+    def statistics(self) -> dict[str, Any]:
+        """`num_pushed`, `num_taken`, `num_dropped`, `size`, `capacity` and others: see `FifoStatistics`."""
+        self._line.open(self._capacity)
+        told: dict[str, Any] = self._line.remote.submit("statistics").result()
+        return told
+
+    def __len__(self) -> int:
+        return int(self.statistics()["size"])
+
+    def __bool__(self) -> bool:
+        return True  # an empty buffer is one
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._trial.is_stopping
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make, (self.name, self._capacity)  # in another process of the trial it is the same
+
+    def __repr__(self) -> str:
+        return f"RemoteBuffer({self.name!r})"
+
+
+def _make(name: str, capacity: int | None) -> RemoteBuffer:
+    return RemoteBuffer(name, capacity=capacity)
+
+
+class _Line:
+    """The way to one buffer, shared by all that use it in this process."""
+
+    def __init__(self, trial: trials.Trial, name: str) -> None:
+        self.is_open = False
+        self.trial = trial
+        self.name = name
+        self._node = f"buffer-{name}"
+        self._capacity: int | None = None
+        self._identities: deque[_Identity] = deque()
+        self._clients: weakref.WeakKeyDictionary[Any, AsyncRpcClient] = weakref.WeakKeyDictionary()
+
+    def open(self, capacity: int | None) -> None:
+        """Have the driver make it. Raises `ConfigError` if it has another capacity."""
+        if not self.is_open or capacity not in (None, self._capacity):
+            self.trial.ask_driver("open_buffer", self.name, capacity)
+            self._capacity = capacity or self._capacity
+            self.is_open = True
+
+    @property
+    def remote(self) -> Any:
+        return self.trial.remote(self._node)
+
+    @contextlib.contextmanager
+    def identity(self) -> Iterator[_Identity]:
+        """Whose pushes come one after another: two at a time are by two, so that none overtakes another's number."""
+        try:
+            mine = self._identities.pop()
+        except IndexError:
+            mine = _Identity()
+        try:
+            yield mine
+        finally:
+            self._identities.append(mine)
+
+    def submit_push(self, push: _Push, identity: _Identity) -> Any:
+        return self.remote.solver.submit(self._node, "push_many", push.arguments(identity), timeout_s=push.call_s)
+
+    def take(self, n: int, timeout_s: float) -> list[Nest]:
+        # It answers within half of its deadline: an answer that came too late would be lost with what was taken.
+        call = self.remote.solver.submit(self._node, "take_some", [n, timeout_s], timeout_s=2 * timeout_s + 10.0)
+        taken: list[Nest] = call.result()
+        return taken
+
+    async def client(self) -> AsyncRpcClient:
+        """Of the running event loop."""
+        loop = asyncio.get_running_loop()
+        known = self._clients.get(loop)
+        if known is None:
+            address = await asyncio.to_thread(self.trial.address, f"{self._node}/0")
+            known = self._clients.setdefault(loop, AsyncRpcClient(address, secret=self.trial.context.secret))
+        return known
+
+
+class _Identity:
+    """A producer, with the number of its last push."""
+
+    def __init__(self) -> None:
+        self.name = f"push-{uuid.uuid4().hex[:16]}"
+        self.number = 0
+
+
+class _Push:
+    """One `push` on its way: what is left of it, and until when."""
+
+    def __init__(self, line: _Line, replays: Sequence[Nest], *, drop: bool, timeout_s: float) -> None:
+        self.num_queued = 0
+        self.is_done = not replays
+        self._line = line
+        self._left = list(replays)
+        self._drop = drop
+        self._timeout_s = timeout_s
+        self._until = time.monotonic() + timeout_s
+        self._is_repeated = False
+
+    @property
+    def call_s(self) -> float:
+        return 2 * SLICE_S + 10.0
+
+    def arguments(self, identity: _Identity) -> list[Any]:
+        """Of the next call: with a new number, unless it is made again because nobody knows what became of it."""
+        if not self._is_repeated:
+            identity.number += 1
+        wait_s = 0.0 if self._drop else SLICE_S
+        return [self._left, f"{identity.name}/{identity.number}", wait_s]
+
+    def answered(self, count: int) -> None:
+        self._is_repeated = False
+        self.num_queued += count
+        self._left = self._left[count:]
+        self.is_done = self._drop or not self._left
+        if not self.is_done and count == 0:
+            if self._line.trial.is_stopping:
+                raise self._expired("the trial is stopping, so nobody takes from it any more")
+            if time.monotonic() >= self._until:
+                raise self._expired("it is full")
+
+    def lost(self, error: Exception) -> None:
+        self._is_repeated = True
+        if time.monotonic() >= self._until or (self._line.trial.is_stopping and isinstance(error, errors.Unreachable)):
+            raise self._expired(f"it does not answer: {error}") from error
+
+    def _expired(self, why: str) -> errors.DeadlineExceeded:
+        return errors.DeadlineExceeded(
+            f"{len(self._left)} replays were not queued in buffer {self._line.name!r} within {self._timeout_s:g} s, "
+            f"{self.num_queued} were: {why}. Take more quickly, give it more capacity, or push with drop=True."
+        )
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,250 @@
+"""What the driver of a named trial has: runs beside each other, services in its own threads, the figures.
+
+Other processes ask it for these by the commands of `DriverService`, worker `driver/0`.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ludus import errors, launch
+from ludus.launch import signals
+from ludus.program.program import Program, Resources, RestartPolicy
+from ludus.remote.figures import Figures
+from ludus.services.buffer.service import BufferService
+from ludus.services.trainer.service_host import HostedService, ServiceHost
+from ludus.workers.register import register
+
+__all__ = ["EXPERIMENT", "Driver", "DriverService", "Stage", "check_name"]
+
+EXPERIMENT = "ludus"
+"""The experiment under which all workers of a named trial are found."""
+
+_LOG = logging.getLogger(__name__)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_DEFAULT_CAPACITY = 1024
+_EXIT_AFTER_S = 0.5
+_MODEL_RESTARTS = RestartPolicy(max_restarts=30, backoff_s=0.1, max_backoff_s=2.0)
+
+
+class Stage(enum.IntEnum):
+    """In this order what runs is asked to stop, each when those before are gone."""
+
+    TRAINERS = 0
+    GATEWAYS = 1  # sessions end, and push what they have
+    REST = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Started:
+    run: launch.Run
+    stage: Stage
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise `ConfigError` unless `name` can be part of a worker's name."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise errors.ConfigError(
+            f"{name!r} cannot name a {what}: a name is letters, digits, '_', '-' and '.', because it becomes part of "
+            "file names and of names in the name service."
+        )
+
+
+class Driver:
+    """Safe to use from several threads. `close` ends everything, in its order."""
+
+    def __init__(self, place: launch.Place, *, engine: str) -> None:
+        self.stop_asked = threading.Event()
+        self.stop_reason = ""
+        self.figures = Figures(place.folder.path)
+        self._place = place
+        self._engine: Callable[..., launch.Run] = launch.ray if engine == "ray" else launch.local
+        self._lock = threading.RLock()
+        self._started: list[_Started] = []
+        self._hosts: dict[str, ServiceHost] = {}
+        self._capacities: dict[str, int] = {}
+        self._models: set[str] = set()
+        self._nodes: dict[str, dict[str, Any]] = {}
+        self._edges: list[list[str]] = []
+        self._is_closing = False
+
+    # -- what runs ----------------------------------------------------------------------------------------------
+
+    def run(self, program: Program, *, stage: Stage | None = None) -> launch.Run:
+        """Start more workers inside the trial."""
+        if program.name != EXPERIMENT:
+            raise errors.ProgramError(
+                f"a program that runs inside a trial of ludus.init is named {EXPERIMENT!r}, not {program.name!r}: "
+                "so its workers are found."
+            )
+        with self._lock:
+            self._expect_open()
+            for node in program.nodes:
+                self._expect_free(node.name)
+            run = self._engine(program, within=self._place)
+            self._started.append(_Started(run=run, stage=_stage_of(program) if stage is None else stage))
+            described = program.describe()
+            self._nodes |= {node["name"]: node for node in described["nodes"]}
+            self._edges += [edge for edge in described["edges"] if edge not in self._edges]
+            self._save_program()
+        return run
+
+    def host(self, service: HostedService, node: str) -> None:
+        """Answer for `service` as worker `node/0`, in a thread of this process, until the trial is closed."""
+        with self._lock:
+            self._expect_open()
+            self._expect_free(node)
+            host = ServiceHost(service, f"{node}/0", host=self._place.host)
+            host.start()
+            self._hosts[node] = host
+            of = type(service)
+            self._nodes[node] = {
+                "name": node,
+                "class": f"{of.__module__}.{of.__qualname__}",
+                "workers": [f"{node}/0"],
+                "has_end": False,
+                "args": [],
+                "kwargs": {},
+            }
+            self._save_program()
+
+    def runs(self, stage: Stage | None = None) -> list[launch.Run]:
+        """All, or those of one stage, in the order they were started."""
+        with self._lock:
+            return [one.run for one in self._started if stage in (None, one.stage)]
+
+    def open_buffer(self, name: str, capacity: int | None) -> None:
+        check_name("buffer", name)
+        with self._lock:
+            known = self._capacities.get(name)
+            if known is None:
+                capacity = _DEFAULT_CAPACITY if capacity is None else capacity
+                self.host(BufferService(capacity, of="nest"), f"buffer-{name}")
+                self._capacities[name] = capacity
+            elif capacity not in (None, known):
+                raise errors.ConfigError(
+                    f"buffer {name!r} has a capacity of {known} already and cannot have {capacity}. Give the same "
+                    "everywhere, or none."
+                )
+
+    def start_model(self, name: str, num_workers: int, max_batch: int, num_threads: int) -> None:
+        check_name("model", name)
+        from ludus.services.model.service import ModelService  # when it is needed: it may load much
+
+        with self._lock:
+            if name in self._models:
+                return
+            program = Program(EXPERIMENT)
+            program.add(
+                f"model-{name}",
+                ModelService,
+                self._place.folder.path,
+                name,
+                max_batch=max_batch,
+                num_threads=num_threads,
+                replicas=num_workers,
+                resources=Resources(cpus=max(1, num_threads)),
+                restarts=_MODEL_RESTARTS,
+            )
+            self.run(program)
+            self._models.add(name)
+
+    def _expect_open(self) -> None:
+        if self._is_closing:
+            raise errors.WorkerError("the trial is being closed; nothing more is started in it")
+
+    def _expect_free(self, node: str) -> None:
+        taken = {name for one in self._started if not one.run.is_over for name in _node_names(one.run.program)}
+        if node in taken or node in self._hosts:
+            raise errors.ProgramError(
+                f"the trial has workers named {node!r} already. Choose another name, or stop those first."
+            )
+
+    def _save_program(self) -> None:
+        self._place.folder.save_program(
+            {"program": EXPERIMENT, "nodes": list(self._nodes.values()), "edges": self._edges}
+        )
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def ask_stop(self, reason: str) -> None:
+        """Have `run_until_asked_to_stop` come back."""
+        if not self.stop_asked.is_set():
+            self.stop_reason = reason
+            self.stop_asked.set()
+
+    def close(self, grace_s: float, interrupts: signals.Interrupts) -> None:
+        """Stop the runs stage by stage, each within `grace_s` or, if hurried, at once; then what is hosted."""
+        with self._lock:
+            self._is_closing = True
+        for stage in Stage:
+            runs = self.runs(stage)
+            for run in runs:
+                run.ask_stop(grace_s)
+            while not all(run.is_over for run in runs):
+                if interrupts.is_hurried:
+                    for run in runs:
+                        run.ask_stop(0.0)
+                time.sleep(0.01)
+            for run in runs:
+                run.stop(0.0)  # which is over: lets go of what it holds
+        for host in reversed(list(self._hosts.values())):
+            host.close()
+        self.figures.close()
+
+
+def _node_names(program: Program) -> list[str]:
+    return [node.name for node in program.nodes]
+
+
+def _stage_of(program: Program) -> Stage:
+    has_gateway = any(node.cls.__module__.startswith("ludus.gateway.") for node in program.nodes)
+    return Stage.GATEWAYS if has_gateway else Stage.REST
+
+
+class DriverService:
+    """The commands of `driver/0`."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    @register
+    def open_buffer(self, name: str, capacity: int | None = None) -> None:
+        """Have worker `buffer-NAME/0`, a buffer of nests. It is there once; another capacity is an error."""
+        self._driver.open_buffer(name, capacity)
+
+    @register
+    def start_model(self, name: str, num_workers: int, max_batch: int, num_threads: int) -> None:
+        """Have workers `model-NAME/0` and so on. They are started once."""
+        self._driver.start_model(name, num_workers, max_batch, num_threads)
+
+    @register
+    def merge(self, rows: Sequence[Any]) -> None:
+        """Take in the figures of a process."""
+        self._driver.figures.join(rows)
+
+    @register
+    def stop(self, reason: str = "asked to stop") -> None:
+        """End the trial; the driver notices when it calls `run_until_asked_to_stop`."""
+        self._driver.ask_stop(reason)
+
+    @register
+    def exit(self) -> None:
+        """What `ludus ctl TRIAL exit` sends to all workers: the others are to get theirs before they are stopped."""
+        later = threading.Timer(_EXIT_AFTER_S, self._driver.ask_stop, ("asked to exit",))
+        later.daemon = True
+        later.start()
+
+    def stats(self) -> dict[str, Any]:
+        runs = self._driver.runs()
+        return {"num_runs": len(runs), "is_stopping": self._driver.stop_asked.is_set()}
+
+    def close(self) -> None:
+        """There is nothing to close: the driver closes itself."""

@@ -1,0 +1,138 @@
+"""`merge`: a figure from anywhere, to be seen in TensorBoard beside those of all other processes.
+
+    ludus.merge("loss", loss)
+    ludus.merge("return", total, desc={"time_window_avg": "of an episode", "time_window_max": "the best"}, game=1)
+
+What is told in a process is added up there and sent to the driver every ten seconds, for the first time after one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ludus import errors
+from ludus.services.metrics.windows import Description, Windows, check_description
+
+if TYPE_CHECKING:
+    from ludus.remote.trial import Trial
+
+__all__ = ["flush", "merge"]
+
+_LOG = logging.getLogger(__name__)
+_FIRST_S = 1.0
+_PERIOD_S = 10.0
+_FOLD_AT = 4096  # calls that are kept as they came before they are added up
+_SEND_S = 5.0
+
+_lock = threading.Lock()
+_calls: list[tuple[str, Any, Description, dict[str, Any]]] = []
+_windows = Windows()
+_sender: _Sender | None = None
+_starting = threading.Lock()
+
+
+def merge(
+    name: str, value: float | Mapping[str, float], *, desc: str | Mapping[str, str] | None = None, **labels: Any
+) -> None:
+    """Tell a figure. The mean of all that is told of it within ten seconds is written, under the tag `name`.
+
+    value: a number, or several by name: `merge("loss", {"policy": 0.1, "value": 2.0})` is `loss/policy`, `loss/value`.
+    desc: what it is, in words; or which statistics are wanted instead of the mean, each with words of its own:
+        `time_window_avg`, `_sum`, `_cnt`, `_min`, `_max`, `_std`, `_p50` and other percentiles, tagged `name/avg` …
+    labels: the figure is also written for each of their values, tagged `name/label=value`.
+
+    From any thread of any process of the trial; takes some microseconds and never waits.
+    """
+    if desc is not None and not isinstance(desc, str):
+        check_description(desc)
+    if value.__class__ is not float:
+        value = _numbers(name, value)
+    with _lock:
+        _calls.append((name, value, desc, labels))
+        if len(_calls) >= _FOLD_AT:
+            _fold()
+    if _sender is None:
+        _start()
+
+
+def flush() -> None:
+    """Send to the driver what was told in this process so far."""
+    sender = _sender
+    if sender is not None:
+        sender.send()
+
+
+def _numbers(name: str, value: Any) -> float | dict[str, float]:
+    try:
+        return {key: float(one) for key, one in value.items()} if isinstance(value, Mapping) else float(value)
+    except (TypeError, ValueError) as error:
+        raise errors.DataError(f"merge({name!r}, ...): a figure is a number, or several by name. {error}") from None
+
+
+def _fold() -> None:
+    """Add up the calls. Called with the lock held."""
+    for name, value, desc, labels in _calls:
+        if value.__class__ is float:
+            _windows.add(name, value, desc=desc, labels=labels)
+        else:
+            for key, one in value.items():
+                _windows.add(f"{name}/{key}", one, desc=desc, labels=labels)
+    _calls.clear()
+
+
+def _start() -> None:
+    global _sender
+    from ludus.remote import trial as trials  # which flushes when it is closed
+
+    with _starting:
+        if _sender is None:
+            sender = _Sender(trials.current())
+            sender.start()
+            _sender = sender
+
+
+class _Sender:
+    """A thread that sends, from the first figure to the end of the trial."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+        self._ended = threading.Event()
+        self._sending = threading.Lock()
+        self._thread = threading.Thread(target=self._live, name="ludus-merge", daemon=True)
+
+    def start(self) -> None:
+        self._trial.before_close(self.close)
+        self._thread.start()
+
+    def close(self) -> None:
+        global _sender
+        self._ended.set()
+        self.send()
+        _sender = None
+
+    def send(self) -> None:
+        global _windows
+        with self._sending:
+            with _lock:
+                _fold()
+                windows, _windows = _windows, Windows()
+            if not windows:
+                return
+            rows = windows.rows()
+            try:
+                self._trial.send_figures(rows, timeout_s=_SEND_S)
+            except errors.Unreachable as error:  # not run: they go with the next
+                _LOG.warning("the driver cannot be told the figures of this process now: %s", error)
+                with _lock:
+                    _windows.join(rows)
+            except errors.LudusError as error:
+                _LOG.warning("the driver may not have got the figures of the last %g s: %s", _PERIOD_S, error)
+
+    def _live(self) -> None:
+        wait_s = _FIRST_S
+        while not self._ended.wait(wait_s):
+            wait_s = _PERIOD_S
+            self.send()

@@ -1,0 +1,336 @@
+"""Named models: made once, found by name from any process of the trial, run in batches, versioned.
+
+model = RemoteModel("policy", Net(), forward_args=(image,))     # make it, or take it up again
+model = RemoteModel("policy")                                   # elsewhere: find it
+logits, value = await model.forward(image)                      # no batch axis; the session's own version
+model.publish_weights(net)                                      # the next version
+champion = model.clone("champion")                              # a model of its own that begins with those weights
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from ludus import errors
+from ludus.data.nest import Nest
+from ludus.discovery import names as naming
+from ludus.gateway.session import FOLLOW, Session, current
+from ludus.services.model import named
+from ludus.services.model.client import ModelClient
+from ludus.services.model.definition import Definition, ModelFolder, ModelSettings
+from ludus.services.model.host_thread import HostThread, LoopSink
+from ludus.services.model.torch_weights import as_arrays, get_torch_model_weights, set_torch_model_weights
+from ludus.services.model.verify import Verification
+from ludus.services.weights.store import LATEST, Version
+from ludus.workers.remote import Remote
+from ludus.workers.solver import Solver
+
+__all__ = ["RemoteModel", "get_torch_model_weights", "set_torch_model_weights"]
+
+_APPEARS_WITHIN_S = 30.0
+_LOOK_EVERY_S = 0.05
+_READY_WITHIN_S = 300.0
+_MAX_RACES = 5
+
+
+class _Trial(Protocol):
+    """What is needed of `ludus.remote.trial.Trial`."""
+
+    folder: Path
+
+    def remote(self, node: str) -> Remote: ...
+
+    def ask_driver(self, command: str, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class RemoteModel:
+    """A model of the trial that `ludus.init` began, by its name. Handles are cheap: make one wherever it is needed.
+
+    name, model: with a `model` it is made, its weights being version 0, unless it is there; then it must have the same
+        parameters. Without one it is waited for.
+    forward_args, forward_kwargs: what one call is given, without the batch axis: NumPy arrays, or nests of them. Calls
+        must then look like it. All backends but eager need it.
+    local_mode: run it in the callers' own processes, not in workers of its own.
+    num_workers, max_batch, num_threads: of the workers; `max_batch` counts rows.
+    backend: "eager", "compile", "onnx", "int8", or "auto": the fastest that gives what eager does.
+    tolerance: how far a backend may be from eager, absolute and relative; beyond, it is not used.
+    checkpoint_seconds, checkpoint_steps: how often a version gets a tag, so that it stays.
+    keep: how many of the newest versions stay, beside those with a tag and those that a session plays.
+
+    Settings that are not given are as the model was made, or as `ModelSettings` has them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: torch.nn.Module | None = None,
+        forward_args: tuple[Any, ...] = (),
+        forward_kwargs: Mapping[str, Any] | None = None,
+        *,
+        local_mode: bool | None = None,
+        num_workers: int | None = None,
+        max_batch: int | None = None,
+        num_threads: int | None = None,
+        backend: str | None = None,
+        tolerance: float | None = None,
+        checkpoint_seconds: float | None = None,
+        checkpoint_steps: int | None = None,
+        keep: int | None = None,
+        timeout_s: float = 30.0,
+        trial: _Trial | None = None,
+    ) -> None:
+        self._given = {
+            "local_mode": local_mode,
+            "num_workers": num_workers,
+            "max_batch": max_batch,
+            "num_threads": num_threads,
+            "backend": backend,
+            "tolerance": tolerance,
+            "checkpoint_seconds": checkpoint_seconds,
+            "checkpoint_steps": checkpoint_steps,
+            "keep": keep,
+        }
+        ModelSettings().changed(self._given)  # what is wrong is told before anything is done
+        self.name = name
+        self._trial = trial if trial is not None else _current_trial()
+        self._timeout_s = timeout_s
+        folder = ModelFolder(Path(self._trial.folder) / "models", name)
+        if model is None:
+            if forward_args or forward_kwargs:
+                raise errors.ConfigError("forward_args belong to a model that is made: give it, too")
+            _wait_for(folder)
+        else:
+            folder.create(_definition(model, forward_args, forward_kwargs), self._given)
+        self._named = named.find(folder.folder, name)
+        if model is not None:
+            self._named.reload_settings()
+        self._settings = self._named.settings.changed(self._given)
+        self._runner: HostThread | ModelClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sink: LoopSink | None = None
+
+    # -- forward --------------------------------------------------------------------------------------------------
+
+    async def forward(self, *args: Any, **kwargs: Any) -> Nest:
+        """The model's outputs for one row: NumPy nests in and out, without the batch axis.
+
+        Calls of all callers are run together. In a session, the version is the session's own: what its game asked for,
+        or the newest when it first came here, to its end. Elsewhere it is the newest. Raises `SpecError` for what does
+        not look like `forward_args`, and what the module raised.
+        """
+        session = current.get()
+        if session is None:
+            return await self._forward_newest(None, args, kwargs)
+        wanted = session.wanted(self.name)
+        if wanted == FOLLOW:
+            return await self._forward_newest(session, args, kwargs)
+        number = session.versions.get(self.name)
+        if number is None:
+            number = self._pin(session, wanted)
+        return await self._ask(number, args, kwargs)
+
+    async def forward_version(self, version: int | str, /, *args: Any, **kwargs: Any) -> Nest:
+        """`forward` by a version that is named, whatever the session plays."""
+        return await self._ask(self._named.store.resolve(self.name, version), args, kwargs)
+
+    async def _forward_newest(self, session: Session | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Nest:
+        for _ in range(_MAX_RACES):
+            number = self._named.store.resolve(self.name, LATEST)
+            if session is not None and session.versions.get(self.name) != number:
+                session.pin(self.name, number)
+            try:
+                return await self._ask(number, args, kwargs)
+            except errors.DataError:
+                if self._named.store.latest(self.name) == number:
+                    raise  # otherwise it may be that retention was quicker than we were
+        return await self._ask(number, args, kwargs)
+
+    def _pin(self, session: Session, wanted: int | str) -> int:
+        """The session plays this version to its end, and until then it stays where it is."""
+        holds = self._named.holds
+        number = holds.hold(wanted)
+        session.pin(self.name, number)
+        session.add_done_callback(lambda: holds.release(number))
+        return number
+
+    def _ask(self, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> asyncio.Future[Nest]:
+        loop = asyncio.get_running_loop()
+        sink = self._sink
+        if loop is not self._loop or sink is None:
+            self._loop, self._sink = loop, (sink := LoopSink(loop))
+        future: asyncio.Future[Nest] = loop.create_future()
+        runner = self._runner
+        if runner is None or runner.is_closed:
+            runner = self._begin()
+        runner.submit(number, args, kwargs, sink, future)
+        return future
+
+    def _begin(self) -> HostThread | ModelClient:
+        """What runs it, for all handles of this process. Never waits: it begins in a thread of its own."""
+        if self._named.is_closed:
+            self._named = named.find(self._named.folder.folder, self.name)
+        if self._settings.local_mode:
+            self._runner = self._named.host(self._settings)
+        else:
+            self._runner = self._named.client(
+                self._settings, self._open_workers, trial=self._trial, node=self._node, timeout_s=self._timeout_s
+            )
+        return self._runner
+
+    @property
+    def _node(self) -> str:
+        return f"model-{self.name}"
+
+    def _open_workers(self) -> Solver:
+        settings = self._settings
+        self._trial.ask_driver("start_model", self.name, settings.num_workers, settings.max_batch, settings.num_threads)
+        return self._trial.remote(self._node).solver
+
+    # -- weights --------------------------------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """The number of the newest version."""
+        return self._named.store.resolve(self.name, LATEST)
+
+    def get_model(self, version: int | str = LATEST) -> torch.nn.Module:
+        """A module of one's own, in the mode it was made in, with a version's weights: a number, a tag or "latest"."""
+        module = self._named.folder.definition().module
+        set_torch_model_weights(module, self._named.store.get(self.name, version)[1])
+        return module
+
+    def publish_weights(self, weights: Mapping[str, Any] | torch.nn.Module, *, tag: str | None = None) -> int:
+        """Make the next version and return its number; who asks for the newest has it from now on.
+
+        Raises `DataError` if these are the weights of another architecture.
+        """
+        return self._named.publish(as_arrays(weights), tag=tag).number
+
+    def clone(self, step: int | str = LATEST, *, name: str | None = None) -> RemoteModel:
+        """A new model that begins with the weights of a version: a fixed opponent, or a branch to train.
+
+        It is called `NAME-STEP`, unless `name` is given. If it is there already and began with the same weights, it is
+        returned as it is now.
+        """
+        own = self._named
+        with own.store.hold(self.name, step) as held:
+            number = held.number
+            version, weights = own.store.get(self.name, number)
+            definition = own.folder.definition()
+            set_torch_model_weights(definition.module, weights)
+        cloned = RemoteModel(
+            name or f"{self.name}-{number}",
+            definition.module,
+            definition.forward_args,
+            definition.forward_kwargs,
+            **asdict(own.settings),
+            timeout_s=self._timeout_s,
+            trial=self._trial,
+        )
+        first = next((each for each in cloned.versions() if each.number == 0), None)
+        if first is not None and first.digest != version.digest:
+            raise errors.DataError(
+                f"there is a model {cloned.name!r} already, and it did not begin with version {number} of "
+                f"{self.name!r}; give the clone another name"
+            )
+        return cloned
+
+    def tag(self, name: str, number: int | None = None) -> None:
+        """Name a version, by default the newest, so that it stays. A name that is taken moves."""
+        self._named.store.tag(self.name, name, self.step if number is None else number)
+
+    def tags(self) -> dict[str, int]:
+        return self._named.store.tags(self.name)
+
+    def versions(self) -> list[Version]:
+        """All that are there, oldest first."""
+        return self._named.store.versions(self.name)
+
+    # -- how it runs ----------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> ModelSettings:
+        return self._settings
+
+    @property
+    def backend(self) -> str:
+        """What runs it, which may be another than was asked for. Begins it, if need be, and waits; so does the next."""
+        return self.verification.chosen
+
+    @property
+    def verification(self) -> Verification:
+        """Which backends were tried, and how far from eager they were."""
+        return self._verification(again=False)
+
+    def verify(self) -> Verification:
+        """Choose the backend anew, on the inputs that were seen since, too."""
+        return self._verification(again=True)
+
+    def _verification(self, *, again: bool) -> Verification:
+        runner = self._runner if self._runner is not None and not self._runner.is_closed else self._begin()
+        if isinstance(runner, ModelClient):
+            return Verification.from_nest(runner.ask("verification", again))
+        runner.wait_ready(_READY_WITHIN_S)
+        if again:
+            found: Verification = runner.host.call(runner.host.verify_again).result(_READY_WITHIN_S)
+            return found
+        assert runner.host.verification is not None, "ready"
+        return runner.host.verification
+
+    def statistics(self) -> dict[str, Any]:
+        """Figures of this process, or of one of the model's workers."""
+        runner = self._runner if self._runner is not None and not self._runner.is_closed else self._begin()
+        if isinstance(runner, ModelClient):
+            stats: dict[str, Any] = runner.ask("stats")
+            return stats
+        return asdict(runner.host.statistics())
+
+    def close(self) -> None:
+        """Stop running it in this process, for all handles here; one that is used again begins anew."""
+        self._named.close()
+        self._runner = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Elsewhere it is found by its name."""
+        return _find, (self.name, self._given, self._timeout_s)
+
+    def __repr__(self) -> str:
+        return f"RemoteModel({self.name!r})"
+
+
+def _find(name: str, given: Mapping[str, Any], timeout_s: float) -> RemoteModel:
+    return RemoteModel(name, **given, timeout_s=timeout_s)
+
+
+def _current_trial() -> _Trial:
+    from ludus.remote import trial as trials
+
+    found: _Trial = trials.current()
+    return found
+
+
+def _definition(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Definition:
+    if not isinstance(model, torch.nn.Module):
+        raise errors.ConfigError(f"a model is a torch.nn.Module, not a {type(model).__name__}")
+    if not isinstance(args, tuple):
+        raise errors.ConfigError(f"forward_args is a tuple of arguments, not a {type(args).__name__}: write (x,)")
+    return Definition(module=model, forward_args=args, forward_kwargs=dict(kwargs or {}))
+
+
+def _wait_for(folder: ModelFolder) -> None:
+    until = time.monotonic() + _APPEARS_WITHIN_S
+    while not folder.exists:
+        if time.monotonic() >= until:
+            raise errors.NameTimeout(
+                f"there is no model {folder.name!r} in {folder.folder.parent}, and none was made in "
+                f"{_APPEARS_WITHIN_S:g} s. {naming.nearest(folder.name, folder.others())} Whoever makes it gives the "
+                "module: RemoteModel(name, model)."
+            )
+        time.sleep(_LOOK_EVERY_S)

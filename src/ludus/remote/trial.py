@@ -1,0 +1,102 @@
+"""`ludus.init`: the trial that a script's named models, buffers, actors and trainers belong to.
+
+    ludus.init(project="./pong", trial="ppo-1")            # the folder ./pong/ppo-1
+
+The first process that calls it is the driver: it hosts the name service, starts workers and ends with all of them.
+Another that calls it with the same names meanwhile joins. In a worker it is there by itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from pathlib import Path
+
+from ludus import errors
+from ludus.discovery import names as naming
+from ludus.remote import entering
+from ludus.remote.belonging import Trial
+from ludus.remote.driver import EXPERIMENT
+
+__all__ = ["EXPERIMENT", "Trial", "current", "init"]
+
+_ENGINES = ("local", "ray")
+
+_current: Trial | None = None
+_init_lock = threading.RLock()
+
+
+def init(
+    project: str | Path = "trials", trial: str | None = None, *, engine: str = "local", secret: str | None = None
+) -> Trial:
+    """Begin, take up or join the trial in the folder `project/trial`; without a name, begin one named by the time.
+
+    Nobody runs it: this process becomes its driver. What it left when it last ran, versions of models above all, is
+    there. Somebody runs it: this process joins. Called again with the same arguments, it is the same trial.
+
+    engine: what runs its workers, `local` or `ray`. secret: what its traffic is encrypted with beyond this machine.
+    """
+    global _current
+    if engine not in _ENGINES:
+        raise errors.ConfigError(f"engine={engine!r}: there is no such engine. {naming.nearest(engine, _ENGINES)}")
+    if trial is not None and (trial in ("", "..") or trial != Path(trial).name):
+        raise errors.ConfigError(f"{trial!r} cannot name a trial: it must be one folder's name, without '/'.")
+    with _init_lock:
+        if _current is None:
+            _current = _adopt()
+            if _current is not None and trial not in (None, _current.folder.name):
+                raise errors.WorkerError(
+                    f"this process is a worker of trial {_current.folder.name!r} and cannot be of {trial!r} as well"
+                )
+        elif not _is_same(_current, Path(project), trial, engine):
+            raise errors.WorkerError(
+                f"this process belongs to the trial {_current.folder} already, and to one at a time. Close that first: "
+                "ludus.init(...) returned it, and it has close()."
+            )
+        if _current is None:
+            _current = _remember(entering.enter(Path(project).absolute(), trial, engine=engine, secret=secret))
+        return _current
+
+
+def current() -> Trial:
+    """The trial that this process belongs to. Raises `WorkerError` if there is none."""
+    global _current
+    found = _current
+    if found is not None:
+        return found
+    with _init_lock:
+        if _current is None:
+            _current = _adopt()
+        if _current is None:
+            raise errors.WorkerError(
+                "this process belongs to no trial: call ludus.init(project, trial) first. Models, buffers, actors and "
+                "trainers have their names in a trial."
+            )
+        return _current
+
+
+def _adopt() -> Trial | None:
+    """The trial of which this process is a worker, if it is one."""
+    found = entering.adopt()
+    return None if found is None else _remember(found)
+
+
+def _remember(trial: Trial) -> Trial:
+    """Until it is closed, which is done at the end of the process at the latest."""
+
+    def forget() -> None:
+        global _current
+        atexit.unregister(trial.close)
+        with _init_lock:
+            if _current is trial:
+                _current = None
+
+    trial.on_closed = forget
+    atexit.register(trial.close)
+    return trial
+
+
+def _is_same(trial: Trial, project: Path, name: str | None, engine: str) -> bool:
+    if name is None or not trial.is_driver:  # a worker may see the project by another path
+        return name in (None, trial.folder.name)
+    return (project.absolute() / name, engine) == (trial.folder, trial.engine)

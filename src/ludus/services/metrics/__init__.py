@@ -1,0 +1,1 @@
+"""Figures of many processes: windows of time that are joined."""

@@ -1,0 +1,188 @@
+"""Windows: what was told of a figure in some seconds, in one process or joined from many.
+
+windows = Windows()
+windows.add("loss", 0.5, desc=None, labels={"rank": 0})
+other.join(windows.rows())                       # over the wire, and into those of another process
+other.scalars()                                  # {"loss": 0.5, "loss/rank=0": 0.5}
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ludus import errors
+from ludus.data.nest import Nest
+from ludus.discovery import names as naming
+
+__all__ = ["PREFIX", "Description", "Window", "Windows", "check_description"]
+
+PREFIX = "time_window_"
+Description = str | Mapping[str, str] | None
+"""What a figure is, in words; or which statistics of it are wanted, each with words of its own."""
+
+_PLAIN = ("avg", "sum", "cnt", "min", "max", "std")
+_STATISTICS = frozenset(PREFIX + name for name in (*_PLAIN, *(f"p{percent}" for percent in range(1, 100))))
+_MAX_SAMPLES = 512  # of a window, for its percentiles
+_MAX_WINDOWS = 10_000  # labels of ever new values would fill the memory
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def check_description(desc: Mapping[str, str]) -> None:
+    """Raise `ConfigError` unless every key is a statistic."""
+    if desc.keys() <= _STATISTICS:
+        return
+    unknown = min(str(key) for key in desc.keys() - _STATISTICS)
+    known = [PREFIX + name for name in (*_PLAIN, "p50", "p95", "p99")]
+    raise errors.ConfigError(f"desc has {unknown!r}, which is no statistic. {naming.nearest(unknown, known)}")
+
+
+class Window:
+    """Count, sum, least and most; and, if percentiles are wanted, a fair sample of at most 512 values."""
+
+    __slots__ = ("count", "least", "most", "samples", "squares", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self.squares = 0.0
+        self.least = math.inf
+        self.most = -math.inf
+        self.samples: list[float] = []
+
+    def add(self, value: float, *, is_sampled: bool = False) -> None:
+        self.count += 1
+        self.total += value
+        self.squares += value * value
+        if value < self.least:
+            self.least = value
+        if value > self.most:
+            self.most = value
+        if is_sampled:
+            if len(self.samples) < _MAX_SAMPLES:
+                self.samples.append(value)
+            elif (place := random.randrange(self.count)) < _MAX_SAMPLES:
+                self.samples[place] = value
+
+    def join(self, other: Window) -> None:
+        samples = self.samples + other.samples
+        if len(samples) > _MAX_SAMPLES:
+            mine = round(_MAX_SAMPLES * self.count / (self.count + other.count))
+            mine = max(min(mine, len(self.samples)), _MAX_SAMPLES - len(other.samples))
+            samples = random.sample(self.samples, mine) + random.sample(other.samples, _MAX_SAMPLES - mine)
+        self.samples = samples
+        self.count += other.count
+        self.total += other.total
+        self.squares += other.squares
+        self.least = min(self.least, other.least)
+        self.most = max(self.most, other.most)
+
+    def statistic(self, name: str) -> float:
+        """One of `avg`, `sum`, `cnt`, `min`, `max`, `std`, `p1` … `p99`."""
+        match name:
+            case "sum":
+                return self.total
+            case "cnt":
+                return float(self.count)
+            case "min":
+                return self.least
+            case "max":
+                return self.most
+            case "std":
+                mean = self.total / self.count
+                return math.sqrt(max(0.0, self.squares / self.count - mean * mean))
+            case "avg":
+                return self.total / self.count
+        return float(np.percentile(self.samples, int(name[1:]))) if self.samples else math.nan
+
+
+class Windows:
+    """A window for each figure and its labels. Used under its owner's lock."""
+
+    def __init__(self) -> None:
+        self._windows: dict[tuple[str, Labels], Window] = {}
+        self._descriptions: dict[str, dict[str, str] | str | None] = {}
+        self._sampled: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def add(self, name: str, value: float, *, desc: Description, labels: Mapping[str, Any]) -> None:
+        key = tuple(sorted((label, str(of)) for label, of in labels.items())) if labels else ()
+        if desc is not None or name not in self._descriptions:
+            self._describe(name, desc)
+        self._window(name, key).add(value, is_sampled=name in self._sampled)
+
+    def rows(self) -> list[Nest]:
+        """All of it as a nest."""
+        return [
+            [
+                name,
+                [list(label) for label in labels],
+                self._descriptions[name],
+                [window.count, window.total, window.squares, window.least, window.most],
+                np.array(window.samples, np.float64),
+            ]
+            for (name, labels), window in self._windows.items()
+        ]
+
+    def join(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Add what another's `rows` told."""
+        for name, labels, desc, (count, total, squares, least, most), samples in rows:
+            if desc is not None or name not in self._descriptions:
+                self._describe(name, desc)
+            other = Window()
+            other.count, other.total, other.squares, other.least, other.most = count, total, squares, least, most
+            other.samples = samples.tolist()
+            self._window(name, tuple((label, of) for label, of in labels)).join(other)
+
+    def scalars(self) -> dict[str, float]:
+        """The statistics that are wanted, by tag: of each figure over all its labels, and for each of its labels."""
+        whole: dict[str, Window] = {}
+        for (name, _labels), window in self._windows.items():
+            whole.setdefault(name, Window()).join(window)
+        found: dict[str, float] = {}
+        for name, window in whole.items():
+            found |= self._told(name, window, ())
+        for (name, labels), window in self._windows.items():
+            if labels:
+                found |= self._told(name, window, labels)
+        return found
+
+    def descriptions(self) -> dict[str, str]:
+        """The words for each tag that has any, without its labels."""
+        found: dict[str, str] = {}
+        for name, desc in self._descriptions.items():
+            if isinstance(desc, str):
+                found[name] = desc
+            elif desc is not None:
+                found |= {f"{name}/{statistic.removeprefix(PREFIX)}": words for statistic, words in desc.items()}
+        return found
+
+    def _window(self, name: str, labels: Labels) -> Window:
+        window = self._windows.get((name, labels))
+        if window is None:
+            if len(self._windows) >= _MAX_WINDOWS:
+                labels = ()  # counted with the whole
+                window = self._windows.get((name, labels))
+            if window is None:
+                window = self._windows[name, labels] = Window()
+        return window
+
+    def _describe(self, name: str, desc: Description) -> None:
+        self._descriptions[name] = dict(desc) if isinstance(desc, Mapping) else desc
+        if isinstance(desc, Mapping) and any(key.startswith(PREFIX + "p") for key in desc):
+            self._sampled.add(name)
+
+    def _told(self, name: str, window: Window, labels: Labels) -> dict[str, float]:
+        desc = self._descriptions[name]
+        ending = "/" + ",".join(f"{label}={of}" for label, of in labels) if labels else ""
+        if not isinstance(desc, dict):
+            return {f"{name}{ending}": window.statistic("avg")}
+        wanted = [statistic.removeprefix(PREFIX) for statistic in desc]
+        return {f"{name}/{statistic}{ending}": window.statistic(statistic) for statistic in wanted}

@@ -1,0 +1,174 @@
+"""What one row of a call looks like, so that rows of many callers can be put together and told apart again.
+
+layout = RowLayout.of((image,), {})
+leaves = layout.take((image,), {})                 # with an axis for the row, or `None`: it is not alike
+args, kwargs = layout.nest([one array for each leaf])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus import errors
+from ludus.data import nest as nests
+from ludus.data.nest import Nest, Structure
+
+__all__ = ["Layouts", "Leaves", "RowLayout", "row_count"]
+
+_MAX_LAYOUTS = 64
+
+Leaves = list[NDArray[Any] | None]
+"""The arrays of a call, each with a leading axis of rows; `None` where `None` was given."""
+
+
+class RowLayout:
+    """Structure, shapes and dtypes of the arguments of one row."""
+
+    def __init__(self, structure: Structure, specs: Sequence[tuple[tuple[int, ...], np.dtype[Any]] | None]) -> None:
+        self.structure = structure
+        self.specs = tuple(specs)
+        arguments, keywords = structure.children
+        self._places = nests.unflatten(structure, list(range(len(self.specs))))
+        self._is_plain = not keywords.keys and all(child.kind is None for child in arguments.children)
+
+    @classmethod
+    def of(cls, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RowLayout:
+        """Of one row, without a row axis. Raises `SpecError` for what can be no array."""
+        given = (tuple(args), dict(kwargs))
+        leaves, structure = nests.flatten(given)
+        arrays = [_array(leaf, path) for leaf, path in zip(leaves, nests.paths(given), strict=True)]
+        if all(array is None for array in arrays):
+            raise errors.DataError("forward was given no array, so there is nothing to run the model on")
+        return cls(structure, [None if array is None else (array.shape, array.dtype) for array in arrays])
+
+    @classmethod
+    def of_rows(cls, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RowLayout:
+        """Of arguments that have a row axis already."""
+        row_count(args, kwargs)
+        first = nests.map(lambda leaf: None if leaf is None else np.asarray(leaf)[0], (tuple(args), dict(kwargs)))
+        return cls.of(*first)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RowLayout) and (self.structure, self.specs) == (other.structure, other.specs)
+
+    def __hash__(self) -> int:
+        return hash((self.structure, self.specs))
+
+    def __str__(self) -> str:
+        named = zip(nests.paths(self.nest(list(range(len(self.specs))))), self.specs, strict=True)
+        return ", ".join(f"{path}: {'None' if spec is None else f'{spec[1]}{list(spec[0])}'}" for path, spec in named)
+
+    def take(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Leaves | None:
+        """The leaves of one row, each with an axis before it; `None` if it does not look like this."""
+        if self._is_plain:  # by far the most calls
+            if kwargs or len(args) != len(self.specs):
+                return None
+            leaves: Sequence[Any] = args
+        else:
+            found = self._in_order(args, kwargs)
+            if found is None:
+                return None
+            leaves = found
+        taken: Leaves = []
+        for leaf, spec in zip(leaves, self.specs, strict=True):
+            if spec is None or leaf is None:
+                if spec is not leaf:
+                    return None
+                taken.append(None)
+                continue
+            array = leaf if type(leaf) is np.ndarray else np.asarray(leaf)
+            if array.shape != spec[0] or array.dtype != spec[1]:
+                return None
+            taken.append(array[None])
+        return taken
+
+    def take_rows(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Leaves | None:
+        """The leaves of arguments that have a row axis already."""
+        leaves = self._in_order(args, kwargs)
+        if leaves is None:
+            return None
+        for leaf, spec in zip(leaves, self.specs, strict=True):
+            if spec is None or leaf is None:
+                if spec is not leaf:
+                    return None
+            elif type(leaf) is not np.ndarray or leaf.shape[1:] != spec[0] or leaf.dtype != spec[1]:
+                return None
+        return leaves
+
+    def _in_order(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any] | None:
+        """The leaves, dicts in the order of this layout."""
+        leaves, structure = nests.flatten((args, kwargs))
+        if structure == self.structure:
+            return leaves
+        try:
+            return nests.leaves(nests.map(lambda _place, leaf: leaf, self._places, (args, kwargs)))
+        except errors.SpecError:
+            return None
+
+    def nest(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """`args` and `kwargs` with these leaves."""
+        args, kwargs = nests.unflatten(self.structure, leaves)
+        return args, kwargs
+
+
+class Layouts:
+    """The layouts that calls of one model have. With an `example`, there is no other than its own."""
+
+    def __init__(self, model: str, example: RowLayout | None = None) -> None:
+        self._model = model
+        self._has_example = example is not None
+        self._known: list[RowLayout] = [] if example is None else [example]
+
+    def take(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[RowLayout, Leaves]:
+        """The layout of one row, and its leaves. Raises `SpecError` for what the model cannot take."""
+        for layout in self._known:
+            leaves = layout.take(args, kwargs)
+            if leaves is not None:
+                return layout, leaves
+        layout = self._add(RowLayout.of(args, kwargs))
+        leaves = layout.take(args, kwargs)
+        assert leaves is not None, "it is made of the same arguments"
+        return layout, leaves
+
+    def take_rows(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[RowLayout, Leaves]:
+        """The same for arguments that have a row axis."""
+        for layout in self._known:
+            leaves = layout.take_rows(args, kwargs)
+            if leaves is not None:
+                return layout, leaves
+        layout = self._add(RowLayout.of_rows(args, kwargs))
+        leaves = layout.take_rows(args, kwargs)
+        assert leaves is not None, "it is made of the same arguments"
+        return layout, leaves
+
+    def _add(self, layout: RowLayout) -> RowLayout:
+        if self._has_example:
+            raise errors.SpecError(
+                f"this call of {self._model!r} does not look like its forward_args: it was given {layout}, and it "
+                f"takes {self._known[0]}, each without the batch axis"
+            )
+        if len(self._known) >= _MAX_LAYOUTS:
+            raise errors.SpecError(f"{self._model!r} was called with {_MAX_LAYOUTS} kinds of arguments: {layout}")
+        self._known.append(layout)
+        return layout
+
+
+def row_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    """How many rows all leaves have. Raises `DataError` unless it is one number, from 1."""
+    counts = {np.shape(leaf)[:1] for leaf in nests.leaves((tuple(args), dict(kwargs))) if leaf is not None}
+    if len(counts) != 1 or counts == {()} or counts == {(0,)}:
+        raise errors.DataError(f"the arguments must have one number of rows, from 1; they have {sorted(counts)}")
+    return int(counts.pop()[0])
+
+
+def _array(leaf: Nest, path: str) -> NDArray[Any] | None:
+    if leaf is None:
+        return None
+    array = np.asarray(leaf)
+    if array.dtype.kind not in "biufc":
+        raise errors.SpecError(f"a {type(leaf).__name__} cannot be given to a model; give numbers", path=path)
+    return array

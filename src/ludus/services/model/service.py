@@ -1,0 +1,104 @@
+"""A model as a service: forward passes for callers of other processes, in work-conserving batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ludus import errors
+from ludus.rpc.deferred import Deferred
+from ludus.services.model.definition import ModelFolder
+from ludus.services.model.host import HostStatistics, ModelHost
+from ludus.services.weights.store import VersionStore
+from ludus.workers.register import register
+from ludus.workers.server import WorkerServer
+from ludus.workers.worker import Worker
+
+__all__ = ["ModelService"]
+
+_KEEP_VERSIONS = 32  # who holds what is known to the callers' processes only
+
+
+class ModelService(Worker):
+    """Commands: `forward`, `load`, `verification`. `folder` is the trial's.
+
+    `max_batch` counts rows; a call that has more by itself is run alone. A worker that was started again knows nothing
+    of the one before it, and loads what is asked for by its number.
+    """
+
+    idle_s = 0.5  # a request ends it
+
+    def __init__(
+        self, server: WorkerServer, folder: Path, name: str, *, max_batch: int = 256, num_threads: int = 1
+    ) -> None:
+        super().__init__(server)
+        self._folder = ModelFolder(Path(folder) / "models", name)
+        self._changes = {"max_batch": max_batch, "num_threads": num_threads}
+        self._host: ModelHost | None = None
+        server.register_service(self)
+
+    def _configure(self, config: Mapping[str, Any]) -> None:
+        settings = self._folder.settings().changed(self._changes)
+        self._store = VersionStore(self._folder.folder, keep=settings.keep)
+        host = ModelHost(self._folder, settings=settings, keep_versions=_KEEP_VERSIONS, wake=self.server.wake)
+        host.prepare()
+        self._host = host
+
+    @property
+    def host(self) -> ModelHost:
+        if self._host is None:
+            raise errors.WorkerError("the model is not configured yet")
+        return self._host
+
+    @register
+    def forward(self, version: int | str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Deferred:
+        """The outputs for arguments with a row axis, of one or more rows, by a version: a number, a tag or "latest".
+
+        Raises `SpecError` for what the model cannot take, and `DataError` for a version that is not there (any more).
+        """
+        answer = Deferred()
+        number = self._store.resolve(self._folder.name, version)
+        self.host.submit_rows(number, tuple(args), dict(kwargs), _SINK, answer)
+        return answer
+
+    @register
+    def load(self, number: int) -> None:
+        """Have a version ready before it is asked for."""
+        self.host.load(number)
+
+    @register
+    def verification(self, again: bool = False) -> dict[str, Any]:
+        """Which backend runs and how it compared with eager; `again` compares anew, on what was asked since, too."""
+        found = self.host.verify_again() if again else self.host.verification
+        assert found is not None, "prepared when configured"
+        return found.to_nest()
+
+    def _poll(self) -> int:
+        return self.host.run_pending()
+
+    def statistics(self) -> HostStatistics:
+        return self.host.statistics()
+
+    def _stats(self) -> Mapping[str, Any]:
+        if self._host is None:
+            return {}
+        statistics = self.statistics()
+        return {**asdict(statistics), "mean_batch_rows": statistics.mean_batch_rows}
+
+    def _exit(self) -> None:
+        self.host.close()
+
+
+class _DeferredSink:
+    def deliver(self, tokens: list[Deferred], results: list[Any]) -> None:
+        for answer, result in zip(tokens, results, strict=True):
+            answer.set_result(result)
+
+    def fail(self, tokens: list[Deferred], error: BaseException) -> None:
+        for answer in tokens:
+            answer.set_error(error)
+
+
+_SINK = _DeferredSink()

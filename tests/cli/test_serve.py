@@ -1,0 +1,125 @@
+"""`ludus serve`, `promote`, `rollback` and `replay` on a trial that was trained, as a person types them."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ludus
+from ludus.cli.main import main
+from ludus.cli.serve import parse_canary
+from ludus.errors import ConfigError
+from ludus.gateway.client import GameClient
+from ludus.remote import promotion
+from ludus.services.weights.store import VersionStore
+
+
+def play(url, session, *, msgpack=False, steps=20):
+    """A few steps of CartPole; the versions that it was played by, and the actions."""
+    env = gymnasium.make("CartPole-v1")
+    obs, _ = env.reset(seed=1)
+    actions = []
+    with GameClient(url, session) as game:
+        game.start()
+        for _ in range(steps):
+            if msgpack:
+                import msgspec
+
+                told = msgspec.msgpack.decode(game.tick(msgspec.msgpack.encode({"obs": obs.tobytes()})))
+            else:
+                told = json.loads(game.tick(json.dumps(obs.tolist()).encode()))
+            actions.append(told["action"])
+            obs, _reward, terminated, _truncated, _ = env.step(told["action"])
+            if terminated:
+                break
+        versions = dict(game.versions)
+        game.end(b'{"terminated": true}')
+    return versions["policy"], actions
+
+
+@pytest.mark.parametrize(("text", "expected"), [("a=10%", ("a", 0.1)), ("b=0.25", ("b", 0.25)), ("c=100%", ("c", 1.0))])
+def test_a_canary_is_a_tag_and_its_share(text, expected):
+    assert parse_canary(text) == expected
+
+
+@pytest.mark.parametrize("text", ["a", "a=", "=10%", "a=200%", "a=much", "a=-1%"])
+def test_a_canary_that_is_none_is_refused(text):
+    with pytest.raises(ConfigError, match="candidate=10%"):
+        parse_canary(text)
+
+
+def test_a_trained_trial_is_served_promoted_rolled_back_and_played_again(tmp_path, capsys):
+    run = ludus.train("ppo", "CartPole-v1", steps=4096, seed=1, eval_episodes=0, project=str(tmp_path), trial="t")
+    folder = run.trial_dir
+
+    def serve(*more):
+        words = [sys.executable, "-m", "ludus.cli.main", "serve", str(folder), "--port", "0", "--json", *more]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        told = process.stdout.readline()
+        assert told, "it did not come up"
+        return process, json.loads(told)["url"]
+
+    process, url = serve("--record")
+    try:
+        version, actions = play(url, "a")
+        assert version == 0
+        env = gymnasium.make("CartPole-v1")
+        obs, _ = env.reset(seed=1)
+        for action in actions:  # the very policy that was trained
+            assert action == int(run.policy.act(np.asarray(obs, np.float32)))
+            obs = env.step(action)[0]
+        assert play(url, "b", msgpack=True)[1] == actions
+
+        store = VersionStore(folder / "models")
+        _, weights = store.get("policy", 0)
+        store.publish("policy", {name: array * 0.5 for name, array in weights.items()}, number=1)
+        assert play(url, "c")[0] == 0, "published, not promoted"
+        assert main(["promote", str(folder), "1"]) == 0
+        assert play(url, "d")[0] == 1
+        assert main(["rollback", str(folder)]) == 0
+        assert play(url, "e")[0] == 0
+        assert promotion.history(folder, "policy") == [0]
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+    (log,) = (folder / "recordings").iterdir()
+    capsys.readouterr()
+    assert main(["replay", str(log), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["sessions"], told["different"]) == (5, 0)
+    ludus.remote.trial.current().close()
+
+    store.tag("policy", "candidate", 1)
+    process, url = serve("--canary", "candidate=25%")
+    try:
+        played = [play(url, f"n{number}", steps=1)[0] for number in range(8)]
+        assert (played.count(0), played.count(1)) == (6, 2)
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
+def test_a_rollback_without_a_promotion_is_refused(tmp_path):
+    store = VersionStore(tmp_path / "models")
+    store.publish("policy", {"w": np.zeros(2)}, number=0)
+    promotion.promote(tmp_path, "policy")
+    with pytest.raises(ConfigError, match="no way back"):
+        promotion.rollback(tmp_path, "policy")
+
+
+def test_promotions_form_a_stack(tmp_path):
+    store = VersionStore(tmp_path / "models", keep=1)
+    for number in range(4):
+        store.publish("policy", {"w": np.full(2, number)}, number=number)
+        promotion.promote(tmp_path, "policy")
+    assert promotion.rollback(tmp_path, "policy") == 2
+    assert promotion.promote(tmp_path, "policy", 3) == 3
+    assert promotion.rollback(tmp_path, "policy") == 2
+    assert promotion.rollback(tmp_path, "policy") == 1
+    assert store.resolve("policy", "production") == 1
+    assert store.get("policy", "production")[1]["w"].tolist() == [1, 1], "what may be gone back to is kept"

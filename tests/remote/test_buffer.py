@@ -1,0 +1,264 @@
+"""Named buffers: what is acknowledged is queued once, what is dropped is counted, and the adapters nest."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ludus
+from ludus import errors
+from ludus.remote import trial as trials
+from ludus.remote.buffer import Buffer
+
+from .drivers import wait_until
+
+
+def numbers(replays: list[Any]) -> list[int]:
+    return [replay["n"] for replay in replays]
+
+
+def drain(buffer: Buffer, count: int) -> list[Any]:
+    taken: list[Any] = []
+    while len(taken) < count:
+        got = buffer.take(count - len(taken), 10.0)
+        assert got, f"only {len(taken)} came"
+        taken += got
+    return taken
+
+
+def test_replays_are_any_nests_and_come_as_they_went(trial: trials.Trial) -> None:
+    buffer = ludus.RemoteBuffer("b")
+    replay = {"obs": np.arange(6.0).reshape(2, 3), "info": ("win", [1, 2.5, None]), "n": 3}
+    assert buffer.push(replay) == 1
+    assert len(buffer) == 1
+    (back,) = buffer.take(1, timeout_s=5.0)
+    assert np.array_equal(back["obs"], replay["obs"])
+    assert back["info"] == replay["info"]
+    assert buffer.take(1, timeout_s=0.01) == []
+    assert buffer.push() == 0
+
+
+def test_what_does_not_fit_is_dropped_and_counted(trial: trials.Trial) -> None:
+    buffer = ludus.RemoteBuffer("b", capacity=3)
+    assert buffer.push({"n": 1}, {"n": 2}) == 2
+    assert buffer.push({"n": 3}, {"n": 4}, {"n": 5}) == 1
+    assert buffer.push({"n": 6}) == 0
+    told = buffer.statistics()
+    assert (told["num_pushed"], told["num_dropped"], told["size"], told["capacity"]) == (3, 3, 3, 3)
+    assert numbers(buffer.take(9, timeout_s=1.0)) == [1, 2, 3]
+
+
+def test_without_dropping_a_push_waits_for_room_and_not_for_ever(trial: trials.Trial) -> None:
+    buffer = ludus.RemoteBuffer("b", capacity=2)
+    taken: list[int] = []
+    taker = threading.Thread(target=lambda: taken.extend(numbers(drain(buffer, 7))))
+    taker.start()
+    assert buffer.push(*[{"n": n} for n in range(7)], drop=False) == 7
+    taker.join(10)
+    assert taken == list(range(7)), "also more than it ever holds"
+    with pytest.raises(errors.DeadlineExceeded, match=r"1 replays were not queued.*2 were"):
+        buffer.push({"n": 1}, {"n": 2}, {"n": 3}, drop=False, timeout_s=0.1)
+    assert numbers(buffer.take(9, timeout_s=1.0)) == [1, 2], "and what was not queued is not queued later"
+    assert buffer.statistics()["num_dropped"] == 0
+
+
+def test_a_push_that_comes_again_is_queued_once_and_answered_the_same(trial: trials.Trial) -> None:
+    buffer = ludus.RemoteBuffer("b", capacity=2)
+    remote = trial.remote("buffer-b")
+    for _ in range(3):
+        assert remote.push_many([{"n": 1}, {"n": 2}, {"n": 3}], "me/1") == 2
+    waiting = [remote.submit("push_many", [{"n": 4}], "me/2", 5.0) for _ in range(2)]
+    wait_until(lambda: buffer.statistics()["num_waiting_producers"] == 1)
+    assert numbers(drain(buffer, 3)) == [1, 2, 4]
+    assert [call.result() for call in waiting] == [1, 1]
+    assert remote.push_many([{"n": 1}], "me/1") == 0, "a straggler of old"
+    assert buffer.statistics()["num_pushed"] == 3
+
+
+def test_two_that_wait_under_one_id_are_both_told_that_there_was_no_room(trial: trials.Trial) -> None:
+    ludus.RemoteBuffer("b", capacity=1).push(0)
+    remote = trial.remote("buffer-b")
+    calls = [remote.submit("push_many", [1], "me/1", 0.1) for _ in range(2)]
+    assert [call.result() for call in calls] == [0, 0]
+
+
+def test_another_capacity_is_an_error_and_none_is_as_it_is(trial: trials.Trial) -> None:
+    ludus.RemoteBuffer("b", capacity=4)
+    assert ludus.RemoteBuffer("b").statistics()["capacity"] == 4
+    ludus.RemoteBuffer("b", capacity=4)
+    with pytest.raises(errors.ConfigError, match="capacity of 4 already"):
+        ludus.RemoteBuffer("b", capacity=5)
+    with pytest.raises(errors.ConfigError, match="cannot name a buffer"):
+        ludus.RemoteBuffer("a/b")
+    assert ludus.RemoteBuffer("c").statistics()["capacity"] == 1024
+
+
+def test_many_threads_and_an_event_loop_lose_nothing(trial: trials.Trial) -> None:
+    num_threads, num_each = 4, 50
+    buffer = ludus.RemoteBuffer("b", capacity=8)
+
+    def produce(first: int) -> None:
+        for n in range(first, first + num_each):
+            assert buffer.push({"n": n}, drop=False) == 1
+
+    async def produce_many(first: int) -> None:
+        own = ludus.RemoteBuffer("b")  # as an actor would
+        await asyncio.gather(*[own.push_async({"n": n}, drop=False) for n in range(first, first + num_each)])
+
+    threads = [threading.Thread(target=produce, args=(index * num_each,)) for index in range(num_threads)]
+    threads.append(threading.Thread(target=lambda: asyncio.run(produce_many(num_threads * num_each))))
+    for thread in threads:
+        thread.start()
+    taken = numbers(drain(buffer, (num_threads + 1) * num_each))
+    for thread in threads:
+        thread.join(10)
+    assert sorted(taken) == list(range((num_threads + 1) * num_each))
+
+
+def test_an_event_loop_goes_on_while_a_push_waits_for_room(trial: trials.Trial) -> None:
+    ludus.RemoteBuffer("b", capacity=1).push({"n": 0})
+
+    async def main() -> tuple[int, float]:
+        buffer = ludus.RemoteBuffer("b")
+        push = asyncio.create_task(buffer.push_async({"n": 1}, drop=False))
+        longest, last = 0.0, time.perf_counter()
+        for _ in range(60):
+            await asyncio.sleep(0.01)
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+        assert not push.done()
+        await asyncio.to_thread(buffer.take, 1, 5.0)
+        return await push, longest
+
+    queued, longest = asyncio.run(main())
+    assert queued == 1
+    assert longest < 0.3
+
+
+def test_it_travels_by_its_name(trial: trials.Trial) -> None:
+    buffer = pickle.loads(pickle.dumps(ludus.RemoteBuffer("b", capacity=7)))  # noqa: S301 - as an engine sends it
+    assert buffer.statistics()["capacity"] == 7
+
+
+def test_iterating_ends_when_the_trial_stops(trial: trials.Trial) -> None:
+    buffer = ludus.RemoteBuffer("b")
+    buffer.push({"n": 1}, {"n": 2}, {"n": 3})
+    batches = ludus.PrefetchBuffer(ludus.BatchBuffer(buffer, batch_size=2))
+    seen: list[int] = []
+    thread = threading.Thread(target=lambda: seen.extend(n for batch in batches for n in batch["n"].tolist()))
+    thread.start()
+    wait_until(lambda: len(seen) == 2)
+    trial.note_stopping()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert seen == [1, 2]
+    with pytest.raises(StopIteration):
+        next(buffer)
+
+
+def test_batches_are_stacked_and_a_batch_that_is_not_full_waits(trial: trials.Trial) -> None:
+    buffer = ludus.RemoteBuffer("b")
+    batches = ludus.BatchBuffer(buffer, batch_size=3)
+    buffer.push(*[{"obs": np.full(2, n), "n": n, "who": "x"} for n in range(4)])
+    batch = next(batches)
+    assert batch["obs"].tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert batch["n"].tolist() == [0, 1, 2]
+    assert batch["who"].tolist() == ["x", "x", "x"]
+    assert batches.take(1, timeout_s=0.1) == []
+    buffer.push(*[{"obs": np.full(2, n), "n": n, "who": "x"} for n in (4, 5)])
+    assert next(batches)["n"].tolist() == [3, 4, 5], "what came before is not lost"
+
+
+def test_several_buffers_are_mixed_exactly_by_their_weights() -> None:
+    def endless(value: int) -> Iterator[dict[str, int]]:
+        while True:
+            yield {"of": value}
+
+    batches = ludus.BatchBuffer([endless(0), endless(1), endless(2)], batch_size=7, weights=[3, 1, 0])
+    counts = np.zeros(3)
+    for num_batches in range(1, 41):
+        counts += np.bincount(next(batches)["of"], minlength=3)
+        assert np.all(np.abs(counts - 7 * num_batches * np.array([0.75, 0.25, 0.0])) < 1.0)
+    assert counts.tolist() == [210, 70, 0]
+    with pytest.raises(errors.ConfigError, match="weights"):
+        ludus.BatchBuffer([endless(0)], batch_size=7, weights=[1, 2])
+
+
+def test_a_mix_waits_for_the_buffer_that_lags(trial: trials.Trial) -> None:
+    first, second = ludus.RemoteBuffer("first"), ludus.RemoteBuffer("second")
+    batches = ludus.BatchBuffer([first, second], batch_size=4)
+    first.push(*[{"n": 1}] * 10)
+    assert batches.take(1, timeout_s=0.2) == []
+    second.push(*[{"n": 2}] * 2)
+    assert sorted(batches.take(1, timeout_s=5.0)[0]["n"].tolist()) == [1, 1, 2, 2]
+    assert len(first) == 8
+
+
+def test_arrays_become_tensors_and_texts_stay() -> None:
+    torch = pytest.importorskip("torch")
+    frozen = np.ones(3, np.float32)
+    frozen.flags.writeable = False
+    replay = {
+        "obs": frozen,
+        "back": np.arange(3)[::-1],
+        "n": 2,
+        "who": np.array(["a", "b"], object),
+        "one": np.array(1.5),
+    }
+    (made,) = ludus.TorchTensorBuffer([replay]).take(1, 1.0)
+    assert torch.equal(made["obs"], torch.ones(3))
+    assert made["back"].tolist() == [2, 1, 0]
+    assert made["one"].item() == 1.5
+    assert made["n"] == 2
+    assert made["who"] is replay["who"]
+
+
+def test_prefetching_gives_everything_in_order_and_then_ends() -> None:
+    with ludus.PrefetchBuffer(iter(range(50)), size=3) as ahead:
+        assert list(ahead) == list(range(50))
+    assert list(ahead) == []
+
+
+def test_what_the_thread_raises_is_raised_to_the_one_who_waits() -> None:
+    def source() -> Iterator[int]:
+        yield 1
+        raise RuntimeError("no more of this")
+
+    ahead = ludus.PrefetchBuffer(source())
+    assert next(ahead) == 1
+    with pytest.raises(RuntimeError, match="no more of this"):
+        next(ahead)
+    with pytest.raises(StopIteration):
+        next(ahead)
+
+
+def test_a_batch_is_used_again_only_while_there_is_no_other() -> None:
+    goes_on = threading.Event()
+
+    def source() -> Iterator[int]:
+        yield 1
+        goes_on.wait(10)
+        yield 2
+
+    ahead = ludus.PrefetchBuffer(source(), max_reuse=3)
+    assert [next(ahead) for _ in range(3)] == [1, 1, 1]
+    assert ahead.take(1, 0.05) == []
+    goes_on.set()
+    assert next(ahead) == 2
+    ahead.close()
+
+
+def test_closing_ends_the_thread_that_waits(trial: trials.Trial) -> None:
+    ahead = ludus.PrefetchBuffer(ludus.RemoteBuffer("b"))
+    assert ahead.take(1, 0.05) == []
+    ahead.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "ludus-prefetch"]
+    with pytest.raises(StopIteration):
+        next(ahead)

@@ -1,0 +1,158 @@
+"""`merge`: figures of many processes become one, in TensorBoard and in metrics.jsonl."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ludus
+from ludus import errors
+from ludus.experiment.metrics import read_metrics
+from ludus.remote import merge as merging
+from ludus.remote import trial as trials
+from ludus.services.metrics.windows import Window, Windows
+
+from .drivers import finish, start
+
+DESC = {"time_window_sum": "all", "time_window_cnt": "how many"}
+MERGE = """
+import sys, ludus
+ludus.init(sys.argv[1], "t")
+for value in range(100):
+    ludus.merge("return", value, desc={"time_window_avg": "mean", "time_window_cnt": "how many"}, game=sys.argv[2])
+"""
+
+
+def written(folder: Path) -> dict[str, Any]:
+    (line,) = read_metrics(folder)
+    return line
+
+
+def test_figures_of_all_processes_and_threads_are_joined(trial: trials.Trial, tmp_path: Path) -> None:
+    others = [start(MERGE, tmp_path, game) for game in (1, 2)]
+    threads = [
+        threading.Thread(target=lambda: [ludus.merge("loss", 0.5, desc=DESC) for _ in range(5000)]) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    ludus.merge("loss", np.float32(1.0))
+    for other in others:
+        finish(other)
+    trial.close()
+    lines = read_metrics(trial.folder)
+    assert sum(line.get("loss/sum", 0.0) for line in lines) == pytest.approx(15000 * 0.5 + 1.0)
+    assert sum(line.get("loss/cnt", 0) for line in lines) == 15001
+    assert sum(line.get("return/cnt", 0) for line in lines) == 200
+    assert sum(line.get("return/cnt/game=2", 0) for line in lines) == 100
+    assert [line["return/avg/game=1"] for line in lines if "return/avg/game=1" in line] == [49.5]
+    words = json.loads((trial.folder / "metrics_descriptions.json").read_text())
+    assert words == {"loss/sum": "all", "loss/cnt": "how many", "return/avg": "mean", "return/cnt": "how many"}
+
+
+def test_tensorboard_reads_what_was_written(trial: trials.Trial) -> None:
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    ludus.merge("loss", {"policy": 1.0, "value": 3.0}, rank=0)
+    trial.close()
+    events = accumulators.EventAccumulator(str(trial.folder / "events"))
+    events.Reload()
+    assert sorted(events.Tags()["scalars"]) == ["loss/policy", "loss/policy/rank=0", "loss/value", "loss/value/rank=0"]
+    assert [event.value for event in events.Scalars("loss/value")] == [3.0]
+
+
+def test_the_first_figures_are_there_after_a_few_seconds(trial: trials.Trial) -> None:
+    ludus.merge("loss", 1.0)
+    until = time.monotonic() + 10
+    while not read_metrics(trial.folder):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert written(trial.folder)["loss"] == 1.0
+
+
+def test_a_trial_that_is_taken_up_goes_on_with_its_seconds(tmp_path: Path) -> None:
+    for value in (1.0, 2.0):
+        with ludus.init(tmp_path, "t"):
+            ludus.merge("loss", value)
+    first, second = read_metrics(tmp_path / "t")
+    assert (first["loss"], second["loss"]) == (1.0, 2.0)
+    assert second["step"] > first["step"]
+
+
+def test_the_folder_of_a_training_keeps_its_own_metrics(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "config.json").write_text("{}")
+    (tmp_path / "t" / "metrics.jsonl").write_text('{"step": 1000}\n')
+    with ludus.init(tmp_path, "t"):
+        ludus.merge("loss", 1.0)
+    assert (tmp_path / "t" / "metrics.jsonl").read_text() == '{"step": 1000}\n'
+    assert written(tmp_path / "t" / "merged")["loss"] == 1.0
+
+
+def test_a_call_is_cheap(trial: trials.Trial) -> None:
+    ludus.merge("loss", 1.0)
+    took = []
+    for _ in range(20):
+        began = time.perf_counter()
+        for _ in range(1000):
+            ludus.merge("loss", 1.0, rank=0)
+        took.append((time.perf_counter() - began) / 1000)
+    assert min(took) < 10e-6, "5 microseconds, where nothing else runs"
+
+
+def test_a_statistic_that_is_none_is_answered_with_the_nearest() -> None:
+    with pytest.raises(errors.ConfigError, match="Did you mean 'time_window_avg'"):
+        ludus.merge("loss", 1.0, desc={"time_window_agv": "?"})
+    with pytest.raises(errors.DataError, match="a figure is a number"):
+        ludus.merge("loss", "much")  # type: ignore[arg-type]
+
+
+def test_without_a_trial_it_says_so() -> None:
+    with pytest.raises(errors.WorkerError, match=r"ludus\.init"):
+        ludus.merge("loss", 1.0)
+    with merging._lock:
+        merging._calls.clear()
+
+
+def test_windows_that_were_joined_are_as_one() -> None:
+    values = np.random.default_rng(0).normal(size=1000)
+    desc = {f"time_window_{name}": "" for name in ("avg", "sum", "cnt", "min", "max", "std", "p50", "p95")}
+    whole, parts = Windows(), Windows()
+    for part in np.array_split(values, 7):
+        one = Windows()
+        for value in part:
+            one.add("x", float(value), desc=desc, labels={})
+            whole.add("x", float(value), desc=desc, labels={})
+        parts.join(one.rows())
+    joined, told = parts.scalars(), whole.scalars()
+    for name in ("avg", "sum", "cnt", "min", "max", "std"):
+        assert joined[f"x/{name}"] == pytest.approx(told[f"x/{name}"])
+    assert joined["x/cnt"] == 1000
+    assert joined["x/std"] == pytest.approx(values.std())
+    for name, tolerance in (("p50", 0.2), ("p95", 0.4)):
+        assert joined[f"x/{name}"] == pytest.approx(np.percentile(values, int(name[1:])), abs=tolerance)
+
+
+def test_the_sample_of_a_window_is_bounded_and_fair() -> None:
+    first, second = Window(), Window()
+    for _ in range(9000):
+        first.add(0.0, is_sampled=True)
+    for _ in range(1000):
+        second.add(1.0, is_sampled=True)
+    first.join(second)
+    assert len(first.samples) == 512
+    assert 0.05 < np.mean(first.samples) < 0.16
+
+
+def test_labels_of_ever_new_values_do_not_fill_the_memory() -> None:
+    windows = Windows()
+    for number in range(20_000):
+        windows.add("x", 1.0, desc={"time_window_cnt": ""}, labels={"session": number})
+    assert len(windows) <= 10_001
+    assert windows.scalars()["x/cnt"] == 20_000

@@ -1,0 +1,135 @@
+"""`RemoteTrainer`: a train function in processes of its own, which learn together and end together."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ludus
+from ludus import errors
+from ludus.remote import trial as trials
+
+from .drivers import finish, is_alive, start, wait_until
+
+PUSH = """
+import sys, numpy as np, ludus
+trial = ludus.init(sys.argv[1], "t")
+buffer = ludus.RemoteBuffer("b")
+for n in range(200):
+    buffer.push({"obs": np.full(4, n % 8, np.float32)}, drop=False)
+"""
+
+
+def learn(buffer: str, out: str, num_steps: int) -> None:
+    """Two ranks, each with batches of its own, that must come to the same weight."""
+    import torch
+
+    weight = torch.zeros(4)
+    ahead = ludus.PrefetchBuffer(ludus.TorchTensorBuffer(ludus.BatchBuffer(ludus.RemoteBuffer(buffer), batch_size=4)))
+    for _step, batch in zip(range(num_steps), ahead, strict=False):
+        weight += 0.1 * ludus.all_reduce(batch["obs"].mean(0) - weight, op="mean")
+        ludus.merge("weight", float(weight.mean()), rank=ludus.rank())
+    ranks = ludus.all_reduce(np.array([1, ludus.rank()]))
+    numbers = (ludus.all_reduce(2), ludus.all_reduce(1.5, op="mean"), ludus.world_size())
+    Path(out, f"rank-{ludus.rank()}").write_text(repr((weight.tolist(), ranks.tolist(), numbers)))
+
+
+def fail_in_one(folder: str) -> None:
+    Path(folder, f"pid-{ludus.rank()}").write_text(str(os.getpid()))
+    ludus.all_reduce(1.0)
+    if ludus.rank() == 1:
+        raise ValueError("rank one had enough")
+    for _ in range(1000):
+        ludus.all_reduce(1.0)  # waits for the other, which will not come
+
+
+def forever(folder: str) -> None:
+    Path(folder, "began").touch()
+    for _replay in ludus.RemoteBuffer("nothing"):
+        raise AssertionError("there is nothing in it")
+    Path(folder, "ended").write_text(str(ludus.should_stop()))
+
+
+def deaf(folder: str) -> None:
+    Path(folder, "began").touch()
+    time.sleep(1000)
+
+
+def note(folder: str, **told: Any) -> None:
+    trial = ludus.init(Path(folder).parent, "t")
+    Path(folder, "told").write_text(repr((told, str(trial.folder), trial.is_driver, ludus.rank(), ludus.world_size())))
+
+
+def test_two_ranks_learn_together_from_what_a_joined_process_pushes(trial: trials.Trial, tmp_path: Path) -> None:
+    trainer = ludus.RemoteTrainer(use_gpu=False, num_workers=2)
+    ludus.RemoteBuffer("b", capacity=64)
+    pusher = start(PUSH, tmp_path)
+    trainer.train(train=learn, buffer="b", out=str(tmp_path), num_steps=20)
+    assert trainer.wait(90)
+    finish(pusher)
+    first, second = (eval((tmp_path / f"rank-{index}").read_text()) for index in range(2))
+    assert first == second, "the same weights, though each had other batches"
+    assert 1.0 < first[0][0] < 7.0
+    assert first[1] == [2, 1]
+    assert first[2] == (4, 1.5, 2)
+    ludus.run_until_asked_to_stop(timeout_s=30)
+    assert '"ended": "trained"' in (trial.folder / "trial.json").read_text()
+    assert "weight/rank=1" in (trial.folder / "metrics.jsonl").read_text()
+
+
+def test_a_rank_that_raises_ends_the_others_and_its_traceback_is_told(trial: trials.Trial, tmp_path: Path) -> None:
+    ludus.RemoteTrainer(use_gpu=False, num_workers=2).train(train=fail_in_one, folder=str(tmp_path))
+    with pytest.raises(errors.ProgramError, match=r"(?s)fail_in_one.*rank one had enough|other of the 2 ranks"):
+        ludus.run_until_asked_to_stop(timeout_s=90)
+    for index in range(2):
+        assert not is_alive(int((tmp_path / f"pid-{index}").read_text()))
+    log = (trial.folder / "logs" / "trainer-1.log").read_text()
+    assert "rank one had enough" in log
+
+
+def test_a_trainer_gets_its_arguments_and_the_trial(trial: trials.Trial) -> None:
+    trainer = ludus.RemoteTrainer(use_gpu=False)
+    assert trainer.name == "trainer"
+    with pytest.raises(errors.WorkerError, match="call train"):
+        trainer.wait()
+    trainer.train(train=note, folder=str(trial.folder), rate=0.5)
+    assert trainer.wait(60)
+    told = eval((trial.folder / "told").read_text())
+    assert told == ({"rate": 0.5}, str(trial.folder), False, 0, 1)
+    trainer.train(train=note, folder=str(trial.folder), rate=0.25)
+    assert trainer.wait(60), "once it is done it can train again"
+    assert "0.25" in (trial.folder / "told").read_text()
+
+
+def test_a_stopped_trainer_comes_back_from_its_loop(trial: trials.Trial, tmp_path: Path) -> None:
+    trainer = ludus.RemoteTrainer(use_gpu=False)
+    trainer.train(train=forever, folder=str(tmp_path))
+    with pytest.raises(errors.ProgramError, match="is training"):
+        trainer.train(train=forever, folder=str(tmp_path))
+    wait_until(lambda: (tmp_path / "began").exists() and trial.remote("trainer").ping()["status"] == "running")
+    assert not trainer.wait(0.01)
+    trainer.stop()
+    assert (tmp_path / "ended").read_text() == "True"
+    assert not trial.is_stopping, "only the trainer was stopped"
+
+
+def test_a_trainer_that_does_not_listen_is_killed(trial: trials.Trial, tmp_path: Path) -> None:
+    trainer = ludus.RemoteTrainer(use_gpu=False)
+    trainer.train(train=deaf, folder=str(tmp_path))
+    wait_until(lambda: (tmp_path / "began").exists())
+    began = time.monotonic()
+    trial.close(grace_s=0.3)
+    assert time.monotonic() - began < 6.0
+
+
+def test_outside_of_a_trainer_there_is_one_rank() -> None:
+    assert (ludus.rank(), ludus.world_size(), ludus.should_stop()) == (0, 1, False)
+    array = np.arange(3)
+    assert ludus.all_reduce(array) is array
+    with pytest.raises(errors.ConfigError, match="'sum' or 'mean'"):
+        ludus.all_reduce(1.0, op="max")

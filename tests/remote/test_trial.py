@@ -1,0 +1,218 @@
+"""`ludus.init`: one drives, others join, the dead are succeeded."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ludus
+from ludus import errors
+from ludus.program import trial as folders
+from ludus.program.program import Program
+from ludus.remote import trial as trials
+from ludus.workers.register import register
+
+from .drivers import finish, is_alive, mentioning, read_line, start, wait_until
+
+JOIN_AND_PUSH = """
+import sys, ludus
+trial = ludus.init(sys.argv[1], "t")
+assert not trial.is_driver
+assert ludus.init(sys.argv[1], "t") is trial
+print(ludus.RemoteBuffer("b").push({"n": 1}, {"n": 2}, drop=False), flush=True)
+for replay in ludus.RemoteBuffer("other"):
+    print("got", replay["n"], flush=True)
+print("ended", flush=True)
+"""
+
+DRIVE_OR_JOIN = """
+import sys, ludus
+trial = ludus.init(sys.argv[1], "t")
+print(trial.is_driver, flush=True)
+sys.stdin.readline()
+trial.close()
+"""
+
+TRAIN_FOR_EVER = """
+import os, sys, threading, time
+import ludus
+
+def train(folder):
+    open(f"{folder}/pid-{ludus.rank()}", "w").write(str(os.getpid()))
+    while not ludus.should_stop():
+        time.sleep(0.01)
+    open(f"{folder}/stopped", "w").close()
+
+trial = ludus.init(sys.argv[1], "t")
+ludus.RemoteTrainer(use_gpu=False).train(train=train, folder=sys.argv[1])
+told = trial.remote("trainer").ping()["status"]
+threading.Timer(0.5, lambda: print(told, flush=True)).start()  # by then it waits below
+ludus.run_until_asked_to_stop()
+print("ended", flush=True)
+"""
+
+
+class Echo:
+    @register
+    def echo(self, value: int) -> int:
+        return value
+
+    @register
+    def where(self) -> str:
+        return str(ludus.init("elsewhere").folder)  # a worker belongs to its trial, whatever it asks for
+
+
+def echoes(name: str) -> Program:
+    program = Program(trials.EXPERIMENT)
+    program.add(name, Echo)
+    return program
+
+
+def saved(folder: Path) -> dict[str, object]:
+    told: dict[str, object] = json.loads((folder / "trial.json").read_text())
+    return told
+
+
+def test_the_first_process_drives_and_asking_again_is_the_same_trial(tmp_path: Path) -> None:
+    with ludus.init(tmp_path, "t") as trial:
+        assert trial.is_driver
+        assert trial.folder == tmp_path / "t"
+        assert ludus.init(tmp_path, "t") is trial
+        assert trials.current() is trial
+        assert saved(trial.folder)["driver_pid"] == os.getpid()
+        with pytest.raises(errors.WorkerError, match="one at a time"):
+            ludus.init(tmp_path, "other")
+        assert trial.ask_driver("ping")["pid"] == os.getpid()
+    assert saved(tmp_path / "t")["ended"] == "stopped"
+    trial.close()
+    with pytest.raises(errors.WorkerError, match="was closed"):
+        trial.remote("driver")
+
+
+def test_without_a_trial_the_message_says_what_to_call() -> None:
+    with pytest.raises(errors.WorkerError, match=r"ludus\.init\(project, trial\) first"):
+        trials.current()
+
+
+@pytest.mark.parametrize(("trial", "engine"), [("a/b", "local"), ("t", "rai")])
+def test_a_name_or_an_engine_that_cannot_be_is_refused(tmp_path: Path, trial: str, engine: str) -> None:
+    with pytest.raises(errors.ConfigError, match=r"cannot name|Did you mean 'ray'"):
+        ludus.init(tmp_path, trial, engine=engine)
+
+
+def test_workers_are_started_beside_each_other_and_found_by_their_names(trial: trials.Trial) -> None:
+    first = trial.run(echoes("first"))
+    trial.run(echoes("second"))
+    assert trial.remote("first").echo(7) == 7
+    assert trial.remote("second").where() == str(trial.folder)
+    assert sorted(worker.name for worker in trial.workers()) == ["first/0", "second/0"]
+    with pytest.raises(errors.ProgramError, match="workers named 'second' already"):
+        trial.run(echoes("second"))
+    with pytest.raises(errors.ProgramError, match="named 'ludus'"):
+        trial.run(Program("mine"))
+    first.stop()
+    assert trial.remote("second").echo(8) == 8, "the other run goes on"
+    assert saved(trial.folder)["ended"] is None
+    trial.run(echoes("first"))
+    assert trial.remote("first").echo(9) == 9, "and the name is free again"
+    workers = folders.TrialFolder(trial.folder).load_worker_names()
+    assert workers == ["driver/0", "first/0", "second/0"]
+
+
+def test_another_process_joins_and_pushes_and_is_told_of_the_end(trial: trials.Trial, tmp_path: Path) -> None:
+    buffer, other = ludus.RemoteBuffer("b"), ludus.RemoteBuffer("other")
+    process = start(JOIN_AND_PUSH, tmp_path)
+    assert read_line(process) == "2"
+    assert [replay["n"] for replay in buffer.take(5, timeout_s=10.0)] == [1, 2]
+    other.push({"n": 3})
+    assert read_line(process) == "got 3"
+    trial.close()
+    out, _ = finish(process)
+    assert out.strip() == "ended"
+
+
+def test_of_two_that_begin_at_once_one_drives_and_one_joins(tmp_path: Path) -> None:
+    both = [start(DRIVE_OR_JOIN, tmp_path) for _ in range(2)]
+    assert sorted(read_line(process) for process in both) == ["False", "True"]
+    for process in both:
+        finish(process)
+
+
+@pytest.mark.chaos
+def test_a_killed_driver_takes_its_workers_along_and_the_next_takes_the_trial_up(tmp_path: Path) -> None:
+    driver = start(TRAIN_FOR_EVER, tmp_path)
+    read_line(driver)
+    wait_until(lambda: (tmp_path / "pid-0").exists() and (tmp_path / "pid-0").read_text())
+    pid = int((tmp_path / "pid-0").read_text())
+    assert is_alive(pid)
+    driver.kill()
+    driver.wait(10)
+    assert wait_until(lambda: not mentioning(str(tmp_path)) and not is_alive(pid)) < 5.0
+    (tmp_path / "t" / "version").write_text("12")
+    with ludus.init(tmp_path, "t") as trial:
+        assert trial.is_driver
+        assert (trial.folder / "version").read_text() == "12"
+        assert ludus.RemoteBuffer("b").push(1) == 1
+    assert driver.communicate(timeout=10)
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "ctl"])
+def test_a_driver_that_is_asked_to_stop_asks_its_trainers_and_ends_well(tmp_path: Path, how: str) -> None:
+    driver = start(TRAIN_FOR_EVER, tmp_path)
+    read_line(driver)
+    wait_until(lambda: (tmp_path / "pid-0").exists())
+    if how == "ctl":
+        code = "import sys; from ludus.cli.main import entry; sys.exit(entry())"
+        asked = [sys.executable, "-c", code, "ctl", str(tmp_path / "t"), "exit", "--workers", "driver/0"]
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    else:
+        driver.send_signal(signal.Signals[how])
+    out, _ = finish(driver)
+    assert out.strip() == "ended"
+    assert (tmp_path / "stopped").exists(), "train() saw that it should stop, and came back"
+    assert saved(tmp_path / "t")["ended"] in ("terminated", "interrupted", "asked to exit")
+    assert mentioning(str(tmp_path)) == []
+
+
+def test_a_trial_whose_drivers_number_is_somebody_elses_now_is_taken_up(tmp_path: Path) -> None:
+    with ludus.init(tmp_path, "t"):
+        before = saved(tmp_path / "t")
+    (tmp_path / "t" / "trial.json").write_text(json.dumps({**before, "ended": None, "driver_pid": os.getppid()}))
+    with ludus.init(tmp_path, "t") as trial:
+        assert trial.is_driver
+
+
+def test_a_running_trial_of_another_kind_is_not_joined(tmp_path: Path) -> None:
+    with ludus.init(tmp_path, "t"):
+        before = saved(tmp_path / "t")
+    other = {**before, "ended": None, "experiment": "train", "driver_pid": os.getppid()}
+    (tmp_path / "t" / "trial.json").write_text(json.dumps(other))
+    with pytest.raises(errors.ProgramError, match=r"not begun by ludus\.init"):
+        ludus.init(tmp_path, "t")
+
+
+def test_a_joined_process_cannot_start_workers_and_is_told_who_can(trial: trials.Trial, tmp_path: Path) -> None:
+    code = "import sys, ludus; ludus.RemoteTrainer; t = ludus.init(sys.argv[1], 't'); print(t.workers())"
+    process = start(code, tmp_path)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert f"process {os.getpid()}" in err
+    assert "Do it there" in err
+
+
+def test_the_driver_can_be_asked_to_stop_from_anywhere(trial: trials.Trial) -> None:
+    trial.ask_driver("stop", "enough")
+    ludus.run_until_asked_to_stop(timeout_s=30.0)
+    assert saved(trial.folder)["ended"] == "enough"
+
+
+def test_its_time_can_be_limited(trial: trials.Trial) -> None:
+    ludus.run_until_asked_to_stop(timeout_s=0.2)
+    assert saved(trial.folder)["ended"] == "its time is over"
