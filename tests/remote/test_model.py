@@ -294,8 +294,10 @@ def test_a_session_plays_what_its_game_asked_for(trial: OwnTrial) -> None:
         forward(model, session=Session("n", wants={"net": "nobody"}))
 
 
-@pytest.mark.parametrize("backend", ["eager", "onnx"])
-def test_answers_are_their_versions_own_while_others_are_published(trial: OwnTrial, backend: str) -> None:
+@pytest.mark.parametrize(("backend", "num_threads"), [("eager", 1), ("eager", 3), ("onnx", 2)])
+def test_answers_are_their_versions_own_while_others_are_published(
+    trial: OwnTrial, backend: str, num_threads: int
+) -> None:
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(72, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3))
 
     def version(number: int) -> torch.nn.Module:
@@ -306,7 +308,9 @@ def test_answers_are_their_versions_own_while_others_are_published(trial: OwnTri
         return module
 
     rows = np.random.default_rng(0).standard_normal((64, 2, 6, 6)).astype(np.float32)
-    model = RemoteModel("mlp", version(0), (rows[0],), local_mode=True, backend=backend, keep=2)
+    model = RemoteModel(
+        "mlp", version(0), (rows[0],), local_mode=True, backend=backend, num_threads=num_threads, keep=2
+    )
     done = threading.Event()
     published = [get_torch_model_weights(version(0))]
 

@@ -11,7 +11,7 @@ import ludus
 
 def count(out: str) -> None:
     total = sum(replay["n"] for _, replay in zip(range(3), ludus.RemoteBuffer("b"), strict=False))
-    ludus.merge("total", total)
+    ludus.merge("total", total, desc={"time_window_sum": "of all replays"})
     Path(out).write_text(str(total))
 
 
@@ -26,5 +26,5 @@ def test_trainers_buffers_and_figures_work_on_ray_as_they_do_here(tmp_path: Path
         assert (tmp_path / "total").read_text() == "6"
         trainers[1].train(train=count, out=str(tmp_path / "never"))
         assert not trainers[1].wait(0.5)
-    assert '"total": 6.0' in (trial.folder / "metrics.jsonl").read_text()
+    assert '"total/sum": 6.0' in (trial.folder / "metrics.jsonl").read_text()
     assert "secret" in (trial.folder / "trial.json").read_text()

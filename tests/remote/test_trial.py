@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -43,14 +44,14 @@ TRAIN_FOR_EVER = """
 import os, sys, threading, time
 import ludus
 
-def train(folder):
+def train(folder, is_deaf):
     open(f"{folder}/pid-{ludus.rank()}", "w").write(str(os.getpid()))
-    while not ludus.should_stop():
+    while not ludus.should_stop() or is_deaf:
         time.sleep(0.01)
     open(f"{folder}/stopped", "w").close()
 
 trial = ludus.init(sys.argv[1], "t")
-ludus.RemoteTrainer(use_gpu=False).train(train=train, folder=sys.argv[1])
+ludus.RemoteTrainer(use_gpu=False).train(train=train, folder=sys.argv[1], is_deaf=len(sys.argv) > 2)
 told = trial.remote("trainer").ping()["status"]
 threading.Timer(0.5, lambda: print(told, flush=True)).start()  # by then it waits below
 ludus.run_until_asked_to_stop()
@@ -181,6 +182,20 @@ def test_a_driver_that_is_asked_to_stop_asks_its_trainers_and_ends_well(tmp_path
     assert mentioning(str(tmp_path)) == []
 
 
+def test_a_second_ctrl_c_kills_at_once_what_does_not_listen(tmp_path: Path) -> None:
+    driver = start(TRAIN_FOR_EVER, tmp_path, "deaf")
+    read_line(driver)
+    driver.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        driver.wait(1.0)
+    driver.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    finish(driver)
+    assert time.monotonic() - began < 3.0
+    assert not (tmp_path / "stopped").exists()
+    assert mentioning(str(tmp_path)) == []
+
+
 def test_a_trial_whose_drivers_number_is_somebody_elses_now_is_taken_up(tmp_path: Path) -> None:
     with ludus.init(tmp_path, "t"):
         before = saved(tmp_path / "t")
@@ -205,6 +220,25 @@ def test_a_joined_process_cannot_start_workers_and_is_told_who_can(trial: trials
     assert process.returncode == 1
     assert f"process {os.getpid()}" in err
     assert "Do it there" in err
+
+
+def test_a_process_can_have_its_trial_from_the_environment(trial: trials.Trial) -> None:
+    known = saved(trial.folder)
+    told = {"EXPERIMENT": trials.EXPERIMENT, "TRIAL": "t", "NAMES": known["names_url"], "FOLDER": trial.folder}
+    code = "import ludus; ludus.RemoteBuffer('b').push({'n': 1}); ludus.merge('from', 2.0); print(ludus.init().folder)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **{f"LUDUS_{key}": str(value) for key, value in told.items()}},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(trial.folder)
+    assert ludus.RemoteBuffer("b").take(1, timeout_s=5.0) == [{"n": 1}]
+    trial.close()
+    assert '"from": 2.0' in (trial.folder / "metrics.jsonl").read_text(), "told at its exit"
 
 
 def test_the_driver_can_be_asked_to_stop_from_anywhere(trial: trials.Trial) -> None:

@@ -13,10 +13,10 @@ import hashlib
 import logging
 import socket
 import ssl
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -25,11 +25,13 @@ from ludus import errors
 from ludus.gateway.actor import MakeActor
 from ludus.gateway.auth import Auth
 from ludus.gateway.http.connection import Connection, HttpLimits, HttpStatistics, Request
+from ludus.gateway.http.outbox import Outbox
 from ludus.gateway.journal import Journal
 from ludus.gateway.metrics import StepMetrics, render
 from ludus.gateway.openapi import document
 from ludus.gateway.ring import Ring, owner_of
 from ludus.gateway.router import Router
+from ludus.gateway.running import Done
 from ludus.gateway.sessions import Observer, SessionLimits, Sessions
 from ludus.gateway.step import Answer, BadStep, Step, problem
 from ludus.rpc.address import is_loopback, runtime_folder
@@ -91,7 +93,9 @@ class Gateway:
         self._steps = StepMetrics()
         self._http = HttpStatistics()
         self._connections: set[Connection] = set()
+        self._outbox = Outbox()
         self._ring: Ring | None = None
+        self._is_plain = size == 1 and not self._auth.is_on  # a step needs no look before it is run
         self._server: asyncio.AbstractServer | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._asks: set[asyncio.Task[None]] = set()
@@ -142,14 +146,14 @@ class Gateway:
             self._journal.close()
 
     def _connect(self) -> Connection:
-        return Connection(self, self._options.http, self._http, self._connections)
+        return Connection(self, self._options.http, self._http, self._connections, self._outbox)
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
             try:
                 self.sessions.sweep()
-                now = time.monotonic()
+                now = monotonic()
                 for connection in list(self._connections):
                     connection.check(now)
                 if self._ring is not None:
@@ -189,26 +193,30 @@ class Gateway:
             return
 
         def done(answer: Answer) -> None:
-            self._steps.add(step.kind or "stateless", answer.code, time.monotonic() - request.arrived)
+            self._steps.add(step.kind or "stateless", answer.code, monotonic() - request.arrived)
             connection.answer(request, answer)
 
+        if self._is_plain:
+            self.sessions.step(step, done)
+            return
         refused = self._auth.check(request.headers, step) if self._auth.is_on else None
         if refused is not None:
             done(refused)
-        elif self._ring is None:
-            if step.signature and (refused := self._auth.use(step)) is not None:
-                done(refused)
-            else:
-                self.sessions.step(step, done)
+        elif self._ring is not None:
+            self._route(self._ring, step, done)
         else:
-            self._route(step, done)
+            self._run(step, done)
 
-    def _route(self, step: Step, done: Any) -> None:
-        assert self._ring is not None
-        owner = owner_of(step.session or step.signature, self._size) if step.session or step.signature else self._index
+    def _route(self, ring: Ring, step: Step, done: Done) -> None:
+        """Have the step run by the worker that it belongs to; a stateless one may be run by any, if signed by one."""
+        name = step.session or step.signature
+        owner = owner_of(name, self._size) if name else self._index
         if owner != self._index:
-            self._ring.forward(owner, step, done)
-            return
+            ring.forward(owner, step, done)
+        else:
+            self._run(step, done)
+
+    def _run(self, step: Step, done: Done) -> None:
         refused = self._auth.use(step)
         if refused is not None:
             done(refused)

@@ -32,18 +32,25 @@ class StepMetrics:
     """Counts of steps by kind and code, and how long they took."""
 
     def __init__(self) -> None:
-        self.counts: Counter[tuple[str, str]] = Counter()
+        self._answered: dict[str, int] = {}  # by kind
+        self._problems: Counter[tuple[str, str]] = Counter()  # by kind and code
         self.buckets = [0] * (len(BUCKETS_S) + 1)
         self.total_s = 0.0
 
     def add(self, kind: str, code: str, seconds: float) -> None:
-        self.counts[kind, code] += 1
+        if code:
+            self._problems[kind, code] += 1
+        else:
+            self._answered[kind] = self._answered.get(kind, 0) + 1
         self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
         self.total_s += seconds
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "counts": [[kind, code, count] for (kind, code), count in self.counts.items()],
+            "counts": [
+                *([kind, "", count] for kind, count in self._answered.items()),
+                *([kind, code, count] for (kind, code), count in self._problems.items()),
+            ],
             "buckets": self.buckets,
             "total_s": self.total_s,
         }

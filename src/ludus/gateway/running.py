@@ -24,10 +24,7 @@ class Running:
     """The coroutines of one event loop."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Future[Any]] = set()
-
-    def __len__(self) -> int:
-        return len(self._tasks)
+        self.tasks: set[asyncio.Future[Any]] = set()
 
     def call(self, step: Step, make: Callable[[], Any], finish: Done) -> None:
         """Call an actor, and `finish` with the answer: at once, or, if it is a coroutine, when that is done."""
@@ -44,10 +41,10 @@ class Running:
     def later(self, step: Step, output: Awaitable[Any], finish: Done) -> None:
         """Have `finish` called with the answer when the coroutine is done. It runs in the context of the caller."""
         task = asyncio.ensure_future(output)
-        self._tasks.add(task)
+        self.tasks.add(task)
 
         def on_done(task: asyncio.Future[Any]) -> None:
-            self._tasks.discard(task)
+            self.tasks.discard(task)
             try:
                 answer = Answer(200, as_bytes(task.result(), step.kind or "tick"))
             except asyncio.CancelledError:
@@ -61,13 +58,13 @@ class Running:
     async def finish_all(self, grace_s: float) -> None:
         """Wait for all, and for what follows them; those that are not done within `grace_s` are cancelled."""
         until = time.monotonic() + grace_s
-        while self._tasks and time.monotonic() < until:
-            await asyncio.wait(list(self._tasks), timeout=until - time.monotonic())
+        while self.tasks and time.monotonic() < until:
+            await asyncio.wait(list(self.tasks), timeout=until - time.monotonic())
         for _ in range(2):  # a tick that is cancelled makes way for its actor's end
-            for task in list(self._tasks):
+            for task in list(self.tasks):
                 task.cancel()
-            if self._tasks:
-                await asyncio.wait(list(self._tasks), timeout=1.0)
+            if self.tasks:
+                await asyncio.wait(list(self.tasks), timeout=1.0)
 
 
 def failure(step: Step, error: BaseException) -> Answer:

@@ -20,14 +20,14 @@ class Session(str):
     what that was.
     """
 
-    __slots__ = ("_callbacks", "_head", "_wants", "end_reason", "run", "versions")
+    __slots__ = ("_callbacks", "_wants", "end_reason", "ready_head", "run", "versions")
 
     run: str  # which life of the game; empty if it does not say
     versions: dict[str, int]
     end_reason: str  # empty while it lives
     _wants: Mapping[str, str]
     _callbacks: list[Callable[[], None]]
-    _head: bytes
+    ready_head: bytes  # what `head` made, as long as it holds
 
     def __new__(cls, session: str, *, run: str = "", wants: Mapping[str, str] | None = None) -> Session:
         self = super().__new__(cls, session)
@@ -36,7 +36,7 @@ class Session(str):
         self.end_reason = ""
         self._wants = wants or {}
         self._callbacks = []
-        self._head = b""
+        self.ready_head = b""
         return self
 
     def wanted(self, model: str) -> str | int:
@@ -47,17 +47,17 @@ class Session(str):
     def pin(self, model: str, number: int) -> None:
         """It plays this version of the model from now on."""
         self.versions[model] = number
-        self._head = b""
+        self.ready_head = b""
 
     @property
     def head(self) -> bytes:
         """A success's response up to the number of its bytes."""
-        if not self._head:
+        if not self.ready_head:
             versions = ",".join(f"{model}={number}" for model, number in self.versions.items())
             line = f"version: {versions}\r\n" if versions else ""
             kind = "content-type: application/octet-stream"
-            self._head = f"HTTP/1.1 200 OK\r\n{kind}\r\nsession: {self}\r\n{line}content-length: ".encode()
-        return self._head
+            self.ready_head = f"HTTP/1.1 200 OK\r\n{kind}\r\nsession: {self}\r\n{line}content-length: ".encode()
+        return self.ready_head
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Have it called when the session has ended and its actor with it."""

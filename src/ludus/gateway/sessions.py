@@ -92,6 +92,8 @@ class Sessions:
         self._past = Past(journal.lost if journal is not None else ())
         self._shared: ActorLike | None = None
         self._running = Running()
+        self._tasks = self._running.tasks
+        self._max_waiting = self._limits.max_waiting
         self._num_queued = 0
         self._is_leaving = False
         self.statistics = SessionsStatistics()
@@ -102,7 +104,7 @@ class Sessions:
     @property
     def num_waiting(self) -> int:
         """Steps that are under way or wait for their turn."""
-        return len(self._running) + self._num_queued
+        return len(self._running.tasks) + self._num_queued
 
     @property
     def is_open(self) -> bool:
@@ -139,7 +141,7 @@ class Sessions:
         if seat is None:
             self._absent(step, done)
         elif seat.running is None and (step.number is None or step.number == seat.expected):
-            if self.num_waiting < self._limits.max_waiting or kind == "end":
+            if len(self._tasks) + self._num_queued < self._max_waiting or kind == "end":
                 self._run(seat, step, done)
             else:
                 done(self._overloaded(f"{self.num_waiting} steps are under way, as many as this server takes"))
@@ -222,7 +224,7 @@ class Sessions:
         self.statistics.num_steps += 1
         seat.touched = self._clock()
         if answer.status == 200:
-            answer.head = seat.session.head
+            answer.head = seat.session.ready_head or seat.session.head
         seat.expected += 1
         kept = answer if step.missed is None or step.missed.status != 200 else step.missed
         seat.answer = kept if step.number is not None else None

@@ -12,12 +12,12 @@ import msgspec
 __all__ = ["EMPTY", "PROBLEMS", "Answer", "BadStep", "Step", "check_id", "problem", "success"]
 
 _ID = re.compile(rb"[A-Za-z0-9_.:-]{1,128}")
-_is_id = _ID.fullmatch
 _VERSION = re.compile(rb"[A-Za-z0-9_.-]{1,128}")
 _MAX_NUMBER = 2**63 - 1
 _MAX_DEADLINE_MS = 600_000
 _RARE = frozenset((b"run", b"deadline_ms", b"deadline-ms", b"model", b"version"))
-_OTHER_NAMES = frozenset((b"game_id", b"game-id", b"step-kind"))
+_MAX_IDS = 65536
+_ids: dict[bytes, str] = {}  # those that were found good lately
 _KINDS = {b"start": "start", b"tick": "tick", b"end": "end", b"stop": "end"}
 
 PROBLEMS: dict[str, tuple[int, str]] = {
@@ -77,27 +77,25 @@ class Step:
     def parse(cls, headers: Mapping[bytes, bytes], data: bytes) -> Step:
         """From headers in lower case. Raises `BadStep`."""
         get = headers.get
-        session = get(b"session")
-        word = get(b"step_kind")
-        if session is None or word is None or not _OTHER_NAMES.isdisjoint(headers):
-            session, word = _older_names(headers)
+        name, word, digits = get(b"session"), get(b"step_kind"), get(b"step")
+        usual = (name is not None) + (word is not None) + (digits is not None)
+        usual += (b"host" in headers) + (b"content-length" in headers)
+        is_usual = usual == len(headers)  # there is nothing else to look for
+        if not is_usual:
+            name, word = _older_names(headers)
         kind: str | None = None
         if word is not None:
             kind = _KINDS.get(word)
             if kind is None:
                 raise BadStep(f"step_kind {_show(word)} is none of start, tick, end, stop")
-            if session is None:
+            if name is None:
                 raise BadStep(f"a {kind} needs the header session")
-        if session is not None and not _is_id(session):
-            raise BadStep(f"session {_show(session)} is not 1 to 128 characters of A-Z a-z 0-9 _ . : -")
-        number = get(b"step")
-        step = cls(
-            kind,
-            session.decode() if session is not None else "",
-            data,
-            None if number is None else _integer(number, "step", 0, _MAX_NUMBER),
-        )
-        if not _RARE.isdisjoint(headers):
+        session = ""
+        if name is not None:
+            session = _ids.get(name) or _remember_id(name)
+        number = None if digits is None else _integer(digits, "step", 0, _MAX_NUMBER)
+        step = cls(kind, session, data, number)
+        if not is_usual and not _RARE.isdisjoint(headers):
             step._parse_rare(get)
         return step
 
@@ -148,6 +146,13 @@ def problem(code: str, detail: str, *, headers: Mapping[bytes, bytes] = EMPTY, *
         **members,
     }
     return Answer(status, msgspec.json.encode(content), code, headers)
+
+
+def _remember_id(name: bytes) -> str:
+    if len(_ids) >= _MAX_IDS:
+        _ids.clear()
+    session = _ids[name] = check_id(name, "session")
+    return session
 
 
 def _older_names(headers: Mapping[bytes, bytes]) -> tuple[bytes | None, bytes | None]:

@@ -178,6 +178,7 @@ class Worker:
                     self.configure()
                 if self.status is WorkerStatus.READY:
                     self.start()
+                    started = True
             while not self.status.is_final and self._exit_asked is None:
                 self._turn()
                 started = started or self.status in (WorkerStatus.RUNNING, WorkerStatus.PAUSED)

@@ -7,14 +7,15 @@ scheduled on it for an actor whose method is an ordinary one.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Protocol, cast
 
 import httptools
 
+from ludus.gateway.http.outbox import Outbox
 from ludus.gateway.step import Answer, problem
 
 __all__ = ["Connection", "Handler", "HttpLimits", "HttpStatistics", "Request"]
@@ -91,11 +92,13 @@ class Connection(asyncio.Protocol):
         limits: HttpLimits,
         statistics: HttpStatistics,
         open_connections: set[Connection],
+        outbox: Outbox,
     ) -> None:
         self._handler = handler
         self._limits = limits
         self._statistics = statistics
         self._open = open_connections
+        self._outbox = outbox
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._parser: Any = None
         self._pending: deque[Request] = deque()  # read, and not answered or not sent yet, in order
@@ -103,17 +106,15 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self._is_writable = True
         self.began = 0.0  # when the request that is being read began; 0 between requests
-        self.touched = time.monotonic()
+        self.touched = monotonic()
         self._header_bytes = 0
-        self._reset()
-
-    def _reset(self) -> None:
-        self._path = b""
-        self._fields: list[tuple[bytes, bytes]] = []
-        self._headers: dict[bytes, bytes] = {}
-        self._body: list[bytes] = []
-        self._body_bytes = 0
         self._in_headers = True
+        self._path = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._repeated: list[bytes] = []  # names that were there already
+        self._body = b""
+        self._parts: list[bytes] = []  # of a body that came in several
+        self._body_bytes = 0
 
     # -- the transport's calls ------------------------------------------------------------------------------------
 
@@ -143,7 +144,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_closing:
             return
-        now = self.touched = time.monotonic()
+        now = self.touched = monotonic()
         if not self.began:
             self.began = now
         self._statistics.bytes_in += len(data)
@@ -174,40 +175,45 @@ class Connection(asyncio.Protocol):
     # -- the parser's calls ---------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        self._reset()
+        self._path = self._body = b""
+        self._headers = {}
+        self._body_bytes = 0
         if not self.began:
             self.began = self.touched
 
     def on_url(self, url: bytes) -> None:
-        self._path += url
+        self._path = self._path + url if self._path else url
         if len(self._path) > self._limits.max_header_bytes:
             self._stop(problem("too_large", "the path is too long"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._fields.append((name, value))
+        name = _LOWER.get(name) or name.lower()
+        headers = self._headers
+        if name in headers:
+            self._repeated.append(name)
+        headers[name] = value
 
     def on_headers_complete(self) -> None:
         self._in_headers = False
         received, self._header_bytes = self._header_bytes, 0  # as many bytes as they can have at most
-        fields = self._fields
-        headers = self._headers = {name.lower(): value for name, value in fields}
-        if len(fields) > 8 or len(headers) != len(fields) or received > self._limits.max_header_bytes:
-            self._check_fields(fields)
+        headers = self._headers
+        if self._repeated or len(headers) > 8 or received > self._limits.max_header_bytes:
+            self._check_headers(headers)
         length = headers.get(b"content-length")
         if length is not None and len(length) > 6 and int(length[:20]) > self._limits.max_body_bytes:
             self._stop(problem("too_large", f"a body may have {self._limits.max_body_bytes} bytes"))
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._outbox.send(self._transport, b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def _check_fields(self, fields: list[tuple[bytes, bytes]]) -> None:
-        """Refuse too many headers, too large ones, and those that must be there once and are not."""
+    def _check_headers(self, headers: dict[bytes, bytes]) -> None:
+        """Refuse too many headers, too large ones, and those that may be there only once."""
         limits = self._limits
-        if len(fields) > limits.max_headers:
+        if len(headers) + len(self._repeated) > limits.max_headers:
             self._stop(problem("too_large", f"more than {limits.max_headers} headers"))
-        if sum(len(name) + len(value) + 4 for name, value in fields) > limits.max_header_bytes:
+        if sum(len(name) + len(value) + 4 for name, value in headers.items()) > limits.max_header_bytes:
             self._stop(problem("too_large", f"headers may have {limits.max_header_bytes} bytes"))
-        names = [name.lower() for name, _ in fields]
-        twice = next((name for name in _ONCE if names.count(name) > 1), None)
+        twice = next((name for name in self._repeated if name in _ONCE), None)
+        self._repeated = []
         if twice is not None:
             self._stop(problem("bad_request", f"the header {twice.decode()} is there twice"))
 
@@ -215,13 +221,20 @@ class Connection(asyncio.Protocol):
         self._body_bytes += len(body)
         if self._body_bytes > self._limits.max_body_bytes:
             self._stop(problem("too_large", f"a body may have {self._limits.max_body_bytes} bytes"))
-        self._body.append(body)
+        if self._body_bytes == len(body):
+            self._body = body
+            return
+        if self._body:
+            self._parts = [self._body]
+            self._body = b""
+        self._parts.append(body)
 
     def on_message_complete(self) -> None:
         self._in_headers = True
-        parts = self._body
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
-        parser = self._parser
+        parser, body = self._parser, self._body
+        if self._parts:
+            body = b"".join(self._parts)
+            self._parts = []
         request = Request(parser.get_method(), self._path, self._headers, body, self.began, parser.should_keep_alive())
         self.began = 0.0
         self._statistics.num_requests += 1
@@ -240,7 +253,15 @@ class Connection(asyncio.Protocol):
         if self._is_closing or not pending or pending[0] is not request:
             return  # the game is gone
         pending.popleft()
-        self._write(answer, request.keep_alive, is_head=request.method == b"HEAD")
+        if answer.code or answer.headers or not request.keep_alive or request.method == b"HEAD":
+            self._write(answer, request.keep_alive, is_head=request.method == b"HEAD")
+        else:
+            body = answer.body
+            data = b"%b%d\r\n\r\n%b" % (answer.head or _OK, len(body), body)
+            self._statistics.bytes_out += len(data)
+            self._outbox.send(self._transport, data)
+            if not self._is_writable:
+                self._check_unsent()
         if pending and not self._is_closing:
             asyncio.get_running_loop().call_soon(self._handle_next)
         elif self._is_paused:
@@ -251,20 +272,21 @@ class Connection(asyncio.Protocol):
             self._handler.handle(self._pending[0], self)
 
     def _write(self, answer: Answer, keep_alive: bool, *, is_head: bool = False) -> None:
-        if answer.code or answer.headers or not keep_alive:
-            data = _response(answer, keep_alive)
-            if is_head:
-                data = data[: len(data) - len(answer.body)]
-        else:
-            body = answer.body
-            data = b"%b%d\r\n\r\n%b" % (answer.head or _OK, len(body), body)
+        data = _response(answer, keep_alive)
+        if is_head:
+            data = data[: len(data) - len(answer.body)]
         self._statistics.bytes_out += len(data)
-        transport = self._transport
-        transport.write(data)
+        self._outbox.send(self._transport, data)
         if not keep_alive:
             self._is_closing = True
-            transport.close()
-        elif not self._is_writable and transport.get_write_buffer_size() > self._limits.max_unsent_bytes:
+            self._outbox.flush()
+            self._transport.close()
+        elif not self._is_writable:
+            self._check_unsent()
+
+    def _check_unsent(self) -> None:
+        """Cut off a game that asks and does not read the answers."""
+        if self._transport.get_write_buffer_size() > self._limits.max_unsent_bytes:
             self.abort()
 
     def refuse(self, answer: Answer) -> None:
@@ -329,6 +351,10 @@ _ONCE = frozenset(
     )
 )
 _RETRY = {b"retry-after": b"1"}
+_LOWER = {  # the usual spellings, so that most names need not be made lower
+    name: name.lower()
+    for name in (b"Host", b"host", b"Content-Length", b"content-length", b"session", b"step_kind", b"step", b"game_id")
+}
 
 
 def _response(answer: Answer, keep_alive: bool) -> bytes:

@@ -7,6 +7,9 @@
 
 Calls that arrive while a batch runs make the next one, so batches grow with the load by themselves and nobody waits
 for a timer. Rows are copied once, into memory that is used again for the next batch.
+
+`run_pending` may be called by as many threads as there are `lanes`: each runs batches of its own on one core, so none
+waits for another in the middle of a pass, and what else the machine does costs one of them its share and no more.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import queue
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -62,8 +66,18 @@ class HostStatistics:
         return self.num_rows / self.num_batches if self.num_batches else 0.0
 
 
+class _OwnMemory(threading.local):
+    """Where the thread that runs puts its batches together, by layout."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[NDArray[Any] | None]] = {}
+
+
 class ModelHost:
-    """`submit`, `hold` and `release` are for any thread; `prepare` and `run_pending` for the one that runs it."""
+    """`submit`, `hold` and `release` are for any thread; `run_pending` for those that run it, `prepare` for one.
+
+    Of the settings' `num_threads`, each lane's passes have their share.
+    """
 
     def __init__(
         self,
@@ -73,6 +87,7 @@ class ModelHost:
         settings: ModelSettings | None = None,
         holds: Holds | None = None,
         keep_versions: int = 8,
+        lanes: int = 1,
         wake: Callable[[], None] | None = None,
     ) -> None:
         """`wake` is called when there is something to run that nobody submitted: a version that is loaded now."""
@@ -88,7 +103,10 @@ class ModelHost:
         self._wake = wake
         self._loader: concurrent.futures.ThreadPoolExecutor | None = None
         self._waiting: dict[int, list[list[Request]]] = {}  # by the version that is being loaded for them
-        self._memory: dict[int, list[NDArray[Any] | None]] = {}  # by layout: where batches are put together
+        self._num_op_threads = max(1, self._settings.num_threads // lanes)
+        self._taking = threading.Lock()  # one lane takes a batch while the others run theirs
+        self._books = threading.Lock()  # over what is ready, what waits for it, and the figures
+        self._own = _OwnMemory()
         self._recorded: deque[tuple[RowLayout, Leaves]] = deque(maxlen=_NUM_RECORDED)
         self._source = self._definition.source(export=folder.onnx_path)
         self._layouts = Layouts(folder.name, self._definition.layout)
@@ -99,7 +117,7 @@ class ModelHost:
 
     def prepare(self) -> verify.Verification:
         """Choose the backend. Takes a second if it is another than eager, and more for compile."""
-        torch.set_num_threads(self._settings.num_threads)
+        torch.set_num_threads(self._num_op_threads)
         with self._store.hold(self.name) as held:
             weights = self._store.get(self.name, held.number, private=True)[1]
             self.verification = self._choose(weights)
@@ -113,7 +131,7 @@ class ModelHost:
             weights,
             self._recorded_calls(_NUM_RECORDED),
             tolerance=settings.tolerance,
-            num_threads=settings.num_threads,
+            num_threads=self._num_op_threads,
         )
         self._versions = ReadyVersions(
             self._store,
@@ -175,45 +193,49 @@ class ModelHost:
 
         Those by a version that is being loaded are run by a later call.
         """
-        taken = self._take(timeout_s)
+        with self._taking:
+            taken, calls = self._take(timeout_s)
+        for call in calls:
+            call()
         if not taken:
             return 0
         began = time.perf_counter()
         for requests in taken:
             self._run(requests)
-        self._busy_s += time.perf_counter() - began
+        with self._books:
+            self._busy_s += time.perf_counter() - began
         return sum([request.num_rows for requests in taken for request in requests])
 
     def load(self, number: int) -> None:
         """Have a version ready."""
         assert self._versions is not None, "prepare comes first"
-        self._versions.get(number)
+        with self._books:
+            self._versions.get(number)
 
     def verify_again(self) -> verify.Verification:
         """Choose the backend anew, held to what was asked since, too."""
         return self.prepare()
 
-    def _take(self, timeout_s: float) -> list[list[Request]]:
-        """Requests that are run together, in lists."""
+    def _take(self, timeout_s: float) -> tuple[list[list[Request]], list[Callable[[], None]]]:
+        """Requests that are run together, in lists, and what else is to be done before them."""
         groups: dict[tuple[int, int], list[Request]] = {}
+        calls: list[Callable[[], None]] = []
         pending, num_rows = self._queue, 0
         max_batch = self._settings.max_batch
         if self._left is None and pending.empty() and timeout_s <= 0:
-            return []
+            return [], calls
         while num_rows < max_batch:
             item: Any = self._left
             self._left = None
             if item is None:
-                if num_rows and pending.empty():
+                if (num_rows or calls) and pending.empty():
                     break
                 try:
-                    item = pending.get(timeout=0.0 if num_rows else timeout_s)
+                    item = pending.get(timeout=0.0 if num_rows or calls else timeout_s)
                 except queue.Empty:
                     break
             if type(item) is not Request:
-                item()
-                if pending.empty():
-                    break
+                calls.append(item)
                 continue
             if num_rows and num_rows + item.num_rows > max_batch:
                 self._left = item
@@ -225,26 +247,27 @@ class ModelHost:
                 groups[key] = [item]
             else:
                 group.append(item)
-        return list(groups.values())
+        return list(groups.values()), calls
 
     def _run(self, requests: list[Request]) -> None:
         """One forward pass. What goes wrong is told to these callers and, if it can be told apart, to no others."""
         assert self._versions is not None, "prepare comes first"
         version = requests[0].version
-        self._num_calls += len(requests)
-        if version in self._waiting:
-            self._waiting[version].append(requests)
-            return
-        try:
-            ready = self._versions.find(version)
-            if ready is None and self._versions.loads_slowly:
-                self._load_aside(version, requests)
+        with self._books:
+            self._num_calls += len(requests)
+            if version in self._waiting:
+                self._waiting[version].append(requests)
                 return
-            backend, handle = ready or self._versions.get(version)
-        except Exception as error:
-            self._fail(requests, error)
-            return
-        self._run_with(backend, handle, requests)
+            try:
+                ready = self._versions.find(version)
+                if ready is None and self._versions.loads_slowly:
+                    self._load_aside(version, requests)
+                    return
+                ready = ready or self._versions.get(version)
+            except Exception as error:
+                self._fail(requests, error)
+                return
+        self._run_with(*ready, requests)
 
     def _load_aside(self, version: int, requests: list[Request]) -> None:
         """Load a version by a thread of its own, so that calls of others need not wait for it."""
@@ -252,7 +275,7 @@ class ModelHost:
         assert versions is not None, "prepare comes first"
         if self._loader is None:
             self._loader = concurrent.futures.ThreadPoolExecutor(
-                1, "model-loader", torch.set_num_threads, (self._settings.num_threads,)
+                1, "model-loader", torch.set_num_threads, (self._num_op_threads,)
             )
         self._waiting[version] = [requests]
         loading = self._loader.submit(versions.make, version)
@@ -265,14 +288,15 @@ class ModelHost:
         loading.add_done_callback(tell)
 
     def _on_loaded(self, version: int, loading: concurrent.futures.Future[Ready], versions: ReadyVersions) -> None:
-        waiting = self._waiting.pop(version, [])
-        try:
-            ready = loading.result()
-        except Exception as error:
-            self._fail([request for requests in waiting for request in requests], error)
-            return
-        if versions is self._versions:  # otherwise the backend was chosen anew meanwhile
-            versions.add(version, ready)
+        with self._books:
+            waiting = self._waiting.pop(version, [])
+            try:
+                ready = loading.result()
+            except Exception as error:
+                self._fail([request for requests in waiting for request in requests], error)
+                return
+            if versions is self._versions:  # otherwise the backend was chosen anew meanwhile
+                versions.add(version, ready)
         for requests in waiting:
             self._run_with(*ready, requests)
 
@@ -291,17 +315,18 @@ class ModelHost:
             else:
                 self._fail(requests, error)
             return
-        self._num_batches += 1
-        self._num_rows += num_rows
+        with self._books:
+            self._num_batches += 1
+            self._num_rows += num_rows
         deliver(requests, results)
         self._recorded.append((layout, [None if leaf is None else leaf[-1:].copy() for leaf in batch]))
 
     def _gather(self, layout: RowLayout, requests: list[Request], num_rows: int) -> list[NDArray[Any] | None]:
-        memory = self._memory.get(id(layout))
+        memory = self._own.batches.get(id(layout))
         if memory is None or next(len(leaf) for leaf in memory if leaf is not None) < num_rows:
             room = max(num_rows, min(2 * num_rows, self._settings.max_batch))
             memory = [None if spec is None else np.empty((room, *spec[0]), spec[1]) for spec in layout.specs]
-            self._memory[id(layout)] = memory
+            self._own.batches[id(layout)] = memory
         batch: list[NDArray[Any] | None] = []
         for index, leaf in enumerate(memory):
             if leaf is None:

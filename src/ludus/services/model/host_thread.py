@@ -23,17 +23,22 @@ _LOOK_EVERY_S = 1.0
 
 
 class HostThread:
-    """A thread that runs a host until it is closed. If it cannot be prepared, every call is told why."""
+    """Threads that run a host until it is closed, one for each lane. If it cannot be prepared, calls are told why."""
 
-    def __init__(self, host: ModelHost) -> None:
+    def __init__(self, host: ModelHost, lanes: int = 1) -> None:
         self.host = host
         self._is_closed = False
         self._error: BaseException | None = None
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._live, daemon=True, name=f"model-{host.name}")
+        self._threads = [threading.Thread(target=self._live, daemon=True, name=f"model-{host.name}")]
+        self._threads += [
+            threading.Thread(target=self._help, daemon=True, name=f"model-{host.name}-{lane}")
+            for lane in range(1, lanes)
+        ]
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     @property
     def is_closed(self) -> bool:
@@ -71,12 +76,20 @@ class HostThread:
                 host.refuse_pending(self._error)
                 return
 
+    def _help(self) -> None:
+        """A further lane: it begins when the first has prepared the host."""
+        self._ready.wait()
+        while not self._is_closed and self._error is None:
+            self.host.run_pending(_LOOK_EVERY_S)
+
     def close(self) -> None:
         """Run no more. Doing it twice does nothing."""
         self._is_closed = True
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self.host.call(lambda: None)
-            self._thread.join(10.0)
+        others = [thread for thread in self._threads if thread is not threading.current_thread() and thread.is_alive()]
+        for _ in others:
+            self.host.call(lambda: None)  # wakes one of them
+        for thread in others:
+            thread.join(10.0)
         self.host.close()
 
     def __enter__(self) -> HostThread:

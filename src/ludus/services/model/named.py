@@ -73,8 +73,11 @@ class NamedModel:
         with self._lock:
             thread = self._hosts.get(settings)
             if thread is None:
-                host = ModelHost(self.folder, definition=self.folder.definition(), settings=settings, holds=self.holds)
-                thread = self._hosts[settings] = HostThread(host)
+                lanes = settings.num_threads
+                host = ModelHost(
+                    self.folder, definition=self.folder.definition(), settings=settings, holds=self.holds, lanes=lanes
+                )
+                thread = self._hosts[settings] = HostThread(host, lanes)
                 thread.start()
             return thread
 
