@@ -43,6 +43,7 @@ __all__ = ["HostStatistics", "ModelHost"]
 
 _MAX_PENDING = 65_536
 _NUM_RECORDED = 64
+_LEAST_SHARE = 24  # rows of a batch that are not worth sharing with another lane
 _CHECKED_ROWS = 16  # of what was recorded, when a version is loaded
 
 
@@ -64,6 +65,20 @@ class HostStatistics:
     @property
     def mean_batch_rows(self) -> float:
         return self.num_rows / self.num_batches if self.num_batches else 0.0
+
+
+def _copy_rows(sources: list[NDArray[Any] | None], rows: NDArray[Any]) -> None:
+    """Put arrays one after the other into `rows`.
+
+    As bytes: NumPy lets go of the interpreter's lock for every array that it copies, and getting it back, beside an
+    event loop that is busy, takes longer than the copy.
+    """
+    into, at = memoryview(rows).cast("B"), 0
+    for source in sources:
+        assert source is not None, "of one layout"
+        content = memoryview(np.ascontiguousarray(source)).cast("B")
+        into[at : at + len(content)] = content
+        at += len(content)
 
 
 class _OwnMemory(threading.local):
@@ -103,6 +118,8 @@ class ModelHost:
         self._wake = wake
         self._loader: concurrent.futures.ThreadPoolExecutor | None = None
         self._waiting: dict[int, list[list[Request]]] = {}  # by the version that is being loaded for them
+        self._lanes = lanes
+        self._num_running = 0
         self._num_op_threads = max(1, self._settings.num_threads // lanes)
         self._taking = threading.Lock()  # one lane takes a batch while the others run theirs
         self._books = threading.Lock()  # over what is ready, what waits for it, and the figures
@@ -195,15 +212,21 @@ class ModelHost:
         """
         with self._taking:
             taken, calls = self._take(timeout_s)
-        for call in calls:
-            call()
-        if not taken:
-            return 0
-        began = time.perf_counter()
-        for requests in taken:
-            self._run(requests)
-        with self._books:
-            self._busy_s += time.perf_counter() - began
+            with self._books:
+                self._num_running += 1
+        try:
+            for call in calls:
+                call()
+            if not taken:
+                return 0
+            began = time.perf_counter()
+            for requests in taken:
+                self._run(requests)
+            with self._books:
+                self._busy_s += time.perf_counter() - began
+        finally:
+            with self._books:
+                self._num_running -= 1
         return sum([request.num_rows for requests in taken for request in requests])
 
     def load(self, number: int) -> None:
@@ -222,6 +245,9 @@ class ModelHost:
         calls: list[Callable[[], None]] = []
         pending, num_rows = self._queue, 0
         max_batch = self._settings.max_batch
+        if self._lanes > 1:  # what is there is shared by the lanes that have nothing to do
+            share = -(-pending.qsize() // max(1, self._lanes - self._num_running))
+            max_batch = min(max_batch, max(share, _LEAST_SHARE))
         if self._left is None and pending.empty() and timeout_s <= 0:
             return [], calls
         while num_rows < max_batch:
@@ -333,7 +359,7 @@ class ModelHost:
                 batch.append(None)
                 continue
             rows = leaf[:num_rows]
-            np.concatenate([request.leaves[index] for request in requests], out=rows)  # type: ignore[misc]
+            _copy_rows([request.leaves[index] for request in requests], rows)
             batch.append(rows)
         return batch
 
