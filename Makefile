@@ -26,11 +26,12 @@ check: setup
 	$(BIN)/lint-imports
 
 test: check
-	$(BIN)/pytest -q -n 2
+	$(BIN)/pytest -q -n 2 --dist worksteal
 
 chaos: setup
 	$(BIN)/python benchmarks/chaos.py
 	$(BIN)/python benchmarks/sessions.py
+	$(BIN)/python benchmarks/soak.py
 
 peers: $(PEERS)/.ready
 

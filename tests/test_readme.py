@@ -10,7 +10,7 @@ README = Path(__file__).parent.parent / "README.md"
 
 
 def test_the_first_example_runs(tmp_path):
-    [code] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[0]
     script = tmp_path / "hello.py"
     script.write_text(code)
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=90)

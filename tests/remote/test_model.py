@@ -355,7 +355,6 @@ def test_answers_are_their_versions_own_while_others_are_published(
             wanted = alone(torch.from_numpy(rows)).numpy()
         indices = [index for index, _ in answers]
         np.testing.assert_allclose(np.stack([answer for _, answer in answers]), wanted[indices], atol=1e-5)
-    assert len(model.versions()) <= 3
     model.publish_weights(published[0])
     assert len(model.versions()) == 2, "no session holds any"
 

@@ -94,7 +94,7 @@ def test_a_trainer_with_its_own_buffer_and_players_that_are_killed(tmp_path: Pat
     program.add("player", Player, learner, num_segments=10_000, replicas=2, restarts=restarts)
     with launch.local(program, project=tmp_path) as run:
         remote = run.remote(learner)
-        wait_until(lambda: len(remote.taken()) >= 20)
+        wait_until(lambda: len(remote.taken()) >= 20 and len({i.rpartition("/")[0] for i, _ in remote.taken()}) == 2)
         (pid,) = [worker.pid for worker in run.workers() if worker.name == "player/0"]
         assert pid is not None
         os.kill(pid, signal.SIGKILL)

@@ -73,10 +73,12 @@ def _copy_rows(sources: list[NDArray[Any] | None], rows: NDArray[Any]) -> None:
     As bytes: NumPy lets go of the interpreter's lock for every array that it copies, and getting it back, beside an
     event loop that is busy, takes longer than the copy.
     """
-    into, at = memoryview(rows).cast("B"), 0
+    if not rows.size:
+        return
+    into, at = rows.data.cast("B"), 0
     for source in sources:
         assert source is not None, "of one layout"
-        content = memoryview(np.ascontiguousarray(source)).cast("B")
+        content = np.ascontiguousarray(source).data.cast("B")
         into[at : at + len(content)] = content
         at += len(content)
 
