@@ -146,7 +146,7 @@ class Gateway:
             self._journal.close()
 
     def _connect(self) -> Connection:
-        return Connection(self, self._options.http, self._http, self._connections, self._outbox)
+        return Connection(self, self._options.http, self._http, self._connections, self._outbox, self._steps)
 
     async def _sweep(self) -> None:
         while True:
@@ -177,35 +177,31 @@ class Gateway:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def handle(self, request: Request, connection: Connection) -> None:
+    def handle(self, request: Request) -> None:
         if request.path != b"/step":
-            self._handle_other(request, connection)
+            self._handle_other(request)
             return
         if request.method != b"POST":
             detail = "steps are sent by POST"
-            connection.answer(request, problem("method_not_allowed", detail, headers={b"allow": b"POST"}))
+            request.connection.answer(request, problem("method_not_allowed", detail, headers={b"allow": b"POST"}))
             return
         try:
             step = Step.parse(request.headers, request.body)
         except BadStep as error:
-            self._steps.add("none", "bad_request", 0.0)
-            connection.answer(request, problem("bad_request", str(error)))
+            request.kind = "none"
+            request(problem("bad_request", str(error)))
             return
-
-        def done(answer: Answer) -> None:
-            self._steps.add(step.kind or "stateless", answer.code, monotonic() - request.arrived)
-            connection.answer(request, answer)
-
+        request.kind = step.kind
         if self._is_plain:
-            self.sessions.step(step, done)
+            self.sessions.step(step, request)
             return
         refused = self._auth.check(request.headers, step) if self._auth.is_on else None
         if refused is not None:
-            done(refused)
+            request(refused)
         elif self._ring is not None:
-            self._route(self._ring, step, done)
+            self._route(self._ring, step, request)
         else:
-            self._run(step, done)
+            self._run(step, request)
 
     def _route(self, ring: Ring, step: Step, done: Done) -> None:
         """Have the step run by the worker that it belongs to; a stateless one may be run by any, if signed by one."""
@@ -226,7 +222,7 @@ class Gateway:
     def refuse(self, answer: Answer) -> None:
         self._steps.add("none", answer.code, 0.0)
 
-    def _handle_other(self, request: Request, connection: Connection) -> None:
+    def _handle_other(self, request: Request) -> None:
         path = request.path.partition(b"?")[0]
         if path not in _GETS:
             answer = problem("not_found", "there are /step, /healthz, /readyz, /metrics, /sessions and /openapi.json")
@@ -241,17 +237,17 @@ class Gateway:
         elif self._auth.is_on and (refused := self._auth.check(request.headers, Step(None, "", b""))) is not None:
             answer = refused
         else:
-            task = asyncio.get_running_loop().create_task(self._tell(path, request, connection))
+            task = asyncio.get_running_loop().create_task(self._tell(path, request))
             self._asks.add(task)
             task.add_done_callback(self._asks.discard)
             return
-        connection.answer(request, answer)
+        request.connection.answer(request, answer)
 
     def _not_ready(self) -> Answer:
         code = "overloaded" if self._is_ready else "shutting_down"
         return problem(code, "no session can begin now", headers={b"retry-after": b"1"})
 
-    async def _tell(self, path: bytes, request: Request, connection: Connection) -> None:
+    async def _tell(self, path: bytes, request: Request) -> None:
         what = path[1:].decode()
         workers = await self._ring.ask_all(what) if self._ring is not None else {self._index: self.answer_ask(what)}
         if path == b"/metrics":
@@ -261,7 +257,7 @@ class Gateway:
             found = [{"worker": index, **each} for index, told in workers.items() for each in told]
             body = msgspec.json.encode({"num_sessions": len(found), "sessions": found})
             answer = Answer(200, body, headers={b"content-type": b"application/json"})
-        connection.answer(request, answer)
+        request.connection.answer(request, answer)
 
     # -- what it tells ----------------------------------------------------------------------------------------------
 

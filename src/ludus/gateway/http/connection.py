@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 import httptools
 
 from ludus.gateway.http.outbox import Outbox
+from ludus.gateway.metrics import StepMetrics
 from ludus.gateway.step import Answer, problem
 
 __all__ = ["Connection", "Handler", "HttpLimits", "HttpStatistics", "Request"]
@@ -54,31 +55,45 @@ class HttpStatistics:
     num_connections: int = 0  # open now
     num_accepted: int = 0
     num_refused: int = 0
-    num_requests: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
 
 
 class Request:
-    """One request, read whole. Names of headers are in lower case."""
+    """One request, read whole; called with its answer, it sends that. Names of headers are in lower case."""
 
-    __slots__ = ("arrived", "body", "headers", "keep_alive", "method", "path")
+    __slots__ = ("arrived", "body", "connection", "headers", "keep_alive", "kind", "method", "path")
 
     def __init__(
-        self, method: bytes, path: bytes, headers: Mapping[bytes, bytes], body: bytes, arrived: float, keep_alive: bool
+        self,
+        connection: Connection,
+        method: bytes,
+        path: bytes,
+        headers: Mapping[bytes, bytes],
+        body: bytes,
+        arrived: float,
+        keep_alive: bool,
     ) -> None:
+        self.connection = connection
         self.method = method
         self.path = path
         self.headers = headers
         self.body = body
         self.arrived = arrived
         self.keep_alive = keep_alive
+        self.kind: str | None = None  # of a step, once it is known
+
+    def __call__(self, answer: Answer) -> None:
+        """Count the step, and send its answer."""
+        connection = self.connection
+        connection.metrics.add(self.kind or "stateless", answer.code, monotonic() - self.arrived)
+        connection.answer(self, answer)
 
 
 class Handler(Protocol):
-    """What answers requests; `answer` may be called at once or later, once."""
+    """What answers requests, at once or later, once."""
 
-    def handle(self, request: Request, connection: Connection) -> None: ...
+    def handle(self, request: Request) -> None: ...
 
     def refuse(self, answer: Answer) -> None:
         """A request was refused before it could be handled: to be counted."""
@@ -93,12 +108,14 @@ class Connection(asyncio.Protocol):
         statistics: HttpStatistics,
         open_connections: set[Connection],
         outbox: Outbox,
+        metrics: StepMetrics,
     ) -> None:
         self._handler = handler
         self._limits = limits
         self._statistics = statistics
         self._open = open_connections
         self._outbox = outbox
+        self.metrics = metrics
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._parser: Any = None
         self._pending: deque[Request] = deque()  # read, and not answered or not sent yet, in order
@@ -235,13 +252,14 @@ class Connection(asyncio.Protocol):
         if self._parts:
             body = b"".join(self._parts)
             self._parts = []
-        request = Request(parser.get_method(), self._path, self._headers, body, self.began, parser.should_keep_alive())
+        request = Request(
+            self, parser.get_method(), self._path, self._headers, body, self.began, parser.should_keep_alive()
+        )
         self.began = 0.0
-        self._statistics.num_requests += 1
         pending = self._pending
         pending.append(request)
         if len(pending) == 1:
-            self._handler.handle(request, self)
+            self._handler.handle(request)
         elif len(pending) >= self._limits.max_pipelined:
             self._pause()
 
@@ -269,7 +287,7 @@ class Connection(asyncio.Protocol):
 
     def _handle_next(self) -> None:
         if self._pending and not self._is_closing:
-            self._handler.handle(self._pending[0], self)
+            self._handler.handle(self._pending[0])
 
     def _write(self, answer: Answer, keep_alive: bool, *, is_head: bool = False) -> None:
         data = _response(answer, keep_alive)
