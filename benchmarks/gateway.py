@@ -12,7 +12,6 @@ means is in docs/benchmarks.md.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sys
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 
 from field import Progress
 from gateway_contestants.heat import Contestant, Raw, Served, run_heat
-from harness import ROOT, BenchmarkError, Child, Stage, make_environments
+from harness import ROOT, BenchmarkError, Child, Stage, conclude, make_environments
 from loadgen.generator import LoadGenerator
 
 GROUPS = ["echo", "cnn", "rayserve"]
@@ -295,28 +294,21 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
+def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+    """All heats; the result is the JSON object of DESIGN §9."""
+    progress.step("setting up")
+    needs_peers = "echo" in args.only or "rayserve" in args.only
+    make_environments("setup", *([".venv-peers-gateway/.ready"] if needs_peers else []))
+    with Stage() as stage:
+        benchmark = Benchmark(args, stage, progress)
+        benchmark.run()
+        progress.step("done")
+        return summarise(benchmark)
+
+
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
-    progress = Progress("gateway")
-    try:
-        progress.step("setting up")
-        needs_peers = "echo" in args.only or "rayserve" in args.only
-        make_environments("setup", *([".venv-peers-gateway/.ready"] if needs_peers else []))
-        with Stage() as stage:
-            benchmark = Benchmark(args, stage, progress)
-            benchmark.run()
-            progress.step("done")
-            result = summarise(benchmark)
-    except BenchmarkError as e:
-        print(f"gateway: {e}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("gateway: interrupted; every process was stopped", file=sys.stderr)
-        return 130
-    print_result(result)
-    if args.json:
-        print(json.dumps(result))
-    return 0
+    return conclude("gateway", lambda: run(args, Progress("gateway")), print_result, as_json=args.json)
 
 
 if __name__ == "__main__":

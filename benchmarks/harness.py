@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 BENCHMARKS = Path(__file__).resolve().parent
@@ -236,3 +237,19 @@ def _cpu_s(pid: int) -> float:
         except OSError:
             continue
     return total / 1e9
+
+
+def conclude(name: str, run: Callable[[], dict], print_result: Callable[[dict], None], *, as_json: bool) -> int:
+    """Run a benchmark and print what it found; its exit code."""
+    try:
+        result = run()
+    except BenchmarkError as e:
+        print(f"{name}: {e}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; every process was stopped", file=sys.stderr)
+        return 130
+    print_result(result)
+    if as_json:
+        print(json.dumps(result))
+    return 0

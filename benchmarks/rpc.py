@@ -11,7 +11,6 @@ in .venv-peers. What each row means is in docs/benchmarks.md.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sys
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 
 import cpu_use
 from field import Entry, Field, Progress, Row
-from harness import ROOT, BenchmarkError, Stage, make_environments
+from harness import ROOT, Stage, conclude, make_environments
 
 FAMILIES = ["ludus", "pyzmq", "grpc", "ray"]
 NUM_CALLERS = 32
@@ -278,18 +277,7 @@ def choose_pythons(args: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
-    try:
-        result = run(args, Progress("rpc"))
-    except BenchmarkError as e:
-        print(f"rpc: {e}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("rpc: interrupted; every process was stopped", file=sys.stderr)
-        return 130
-    print_result(result)
-    if args.json:
-        print(json.dumps(result))
-    return 0
+    return conclude("rpc", lambda: run(args, Progress("rpc")), print_result, as_json=args.json)
 
 
 if __name__ == "__main__":

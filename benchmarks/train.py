@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from field import Progress
-from harness import ROOT, BenchmarkError, Stage, make_environments
+from harness import ROOT, BenchmarkError, Stage, conclude, make_environments
 from train_contestants.run import Late, Run
 
 GIVE_UP_S = 120.0  # time475: nobody is waited for longer
@@ -395,18 +395,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
-    try:
-        result = run(args, Progress("train"))
-    except BenchmarkError as e:
-        print(f"train: {e}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("train: interrupted; every process was stopped", file=sys.stderr)
-        return 130
-    print_result(result)
-    if args.json:
-        print(json.dumps(result))
-    return 0
+    return conclude("train", lambda: run(args, Progress("train")), print_result, as_json=args.json)
 
 
 if __name__ == "__main__":
