@@ -15,7 +15,7 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("*Acrobot-v*", {"num_envs": 16, "num_steps": 128, "minibatch_size": 256, "num_epochs": 4, "gamma": 0.99,
                          "lam": 0.94, "learning_rate": 1e-3, "anneal": True, "reward_scale": 0.05}),
         ("*LunarLander-v*", {"num_envs": 16, "num_steps": 512, "minibatch_size": 512, "num_epochs": 10, "gamma": 0.999,
-                             "lam": 0.98, "learning_rate": 1e-3, "anneal": True, "entropy_coef": 0.01,
+                             "lam": 0.98, "learning_rate": 5e-4, "anneal": True, "entropy_coef": 0.01,
                              "reward_scale": 0.02}),
         ("*Pendulum-v*", {"num_envs": 16, "num_steps": 128, "minibatch_size": 256, "num_epochs": 10, "gamma": 0.95,
                           "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "reward_scale": 0.05, "log_std": -0.5}),
