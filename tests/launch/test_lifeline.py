@@ -31,11 +31,14 @@ def server() -> Iterator[lifeline.LifelineServer]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set when a worker is asked to exit; the process of the test is spared what would follow."""
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Set when a worker is asked to exit; the process of the test is spared what follows, and waits until it has."""
+    made, ended = threading.Event(), threading.Event()
     monkeypatch.setattr(lifeline, "_GRACE_S", 0.0)
-    monkeypatch.setattr(lifeline, "end_process_group", lambda: None)
-    return threading.Event()
+    monkeypatch.setattr(lifeline, "end_process_group", ended.set)
+    yield made
+    if made.is_set():
+        assert ended.wait(5.0)
 
 
 def test_a_line_to_a_living_driver_is_not_lost(server: lifeline.LifelineServer, asked: threading.Event) -> None:

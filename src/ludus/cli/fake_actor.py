@@ -72,7 +72,5 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _num_steps(figures: dict[str, object]) -> int:
-    num = figures["num_requests"]
-    assert isinstance(num, int)
-    return num
+def _num_steps(figures: dict[str, Any]) -> int:
+    return sum(count for _kind, _code, count in figures["steps"]["counts"])
