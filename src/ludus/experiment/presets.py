@@ -11,7 +11,7 @@ __all__ = ["find"]
 _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "ppo": [
         ("*CartPole-v*", {"num_envs": 32, "num_steps": 32, "minibatch_size": 256, "num_epochs": 6, "gamma": 0.98,
-                          "lam": 0.9, "learning_rate": 3e-3, "anneal": True}),
+                          "lam": 0.9, "learning_rate": 5e-3, "anneal": True}),
         ("*Acrobot-v*", {"num_envs": 16, "num_steps": 128, "minibatch_size": 256, "num_epochs": 4, "gamma": 0.99,
                          "lam": 0.94, "learning_rate": 1e-3, "anneal": True, "reward_scale": 0.05}),
         ("*LunarLander-v*", {"num_envs": 16, "num_steps": 512, "minibatch_size": 512, "num_epochs": 10, "gamma": 0.999,

@@ -30,6 +30,7 @@ from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
 from ludus.experiment.evaluation import evaluate
 from ludus.experiment.flows.report import Report
+from ludus.experiment.goal import Goal
 from ludus.experiment.metrics import MetricsWriter
 from ludus.learn.algorithms.learner import Learner
 
@@ -99,7 +100,8 @@ class Training:
         self._is_asked_to_stop = False
         self.is_stopped = False  # before its end, with a checkpoint to go on from
         self._num_barren = 0  # turns in a row that brought no step
-        self._tried_eval_at = 0
+        wanted = config.train.stop_at_return
+        self._goal = Goal(wanted, config) if wanted is not None and self._is_first else None
         self._steps_told = 0
         self._resumed_at: int | None = None
 
@@ -129,7 +131,9 @@ class Training:
         self._parts.update(report.seconds)
         if now - self._last_metrics >= _METRICS_EVERY_S or self.is_done:
             self._tell(report, now)
-        is_good = self._is_first and self.config.train.stop_at_return is not None and self._is_good()
+        is_good = self._goal is not None and self._goal.is_reached(
+            self.learner.policy, [total for total, _ in self._episodes], self.num_steps, seed=self.learner.version
+        )
         is_due = self._is_first and now - self._last_checkpoint >= self.config.train.checkpoint_seconds
         is_asked = self._is_asked_to_stop
         if self._ranks is not None:
@@ -192,18 +196,6 @@ class Training:
             )
         self._metrics.write(self.num_steps, values)
 
-    def _is_good(self) -> bool:
-        """By a greedy evaluation, when the episodes of training are near enough for one to be worth its time."""
-        wanted = self.config.train.stop_at_return
-        recent = [total for total, _ in list(self._episodes)[-20:]]
-        if wanted is None or len(recent) < 20 or self.learner.version < self._tried_eval_at:
-            return False
-        if np.mean(recent) < wanted - 0.25 * abs(wanted):
-            return False
-        result = evaluate(self.learner.policy, self.config, episodes=20, seed=self.learner.version)
-        self._tried_eval_at = self.learner.version + 2
-        return result.mean >= wanted
-
     # --- checkpoints
 
     def checkpoint(self) -> Path:
@@ -217,7 +209,7 @@ class Training:
             "num_episodes": self._num_episodes,
             "episodes": [list(episode) for episode in self._episodes],
             "seconds": self._seconds(),
-            "tried_eval_at": self._tried_eval_at,
+            "goal": self._goal.save() if self._goal is not None else None,
         }
         path = self._store.save(self.num_steps, content)
         self._last_checkpoint = time.perf_counter()
@@ -240,7 +232,8 @@ class Training:
         self._num_episodes = content["num_episodes"]
         self._episodes.extend((total, length) for total, length in content["episodes"])
         self._seconds_before = content["seconds"]
-        self._tried_eval_at = content["tried_eval_at"]
+        if self._goal is not None and content.get("goal") is not None:
+            self._goal.restore(content["goal"])
         self._steps_told = self.num_steps
         self._resumed_at = step
         if not exact:

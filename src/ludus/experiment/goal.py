@@ -1,0 +1,53 @@
+"""Has a policy learnt enough? Asked while it trains, by greedy episodes, as soon as that is worth its time.
+
+What training itself returns comes late: its actions are drawn at random, and of many worlds those that fail early are
+counted first. So the question is asked from a quarter of the way on, as often as it takes no more steps than training.
+It depends on steps alone, not on the clock: two runs of one seed end at the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ludus.experiment.config import Config
+from ludus.experiment.evaluation import evaluate
+from ludus.learn.policies.policy import Policy
+
+__all__ = ["Goal"]
+
+_NUM_EPISODES = 20
+_WORTH_ASKING = 0.25  # of the way from the first episodes' return to the one that is wanted
+
+
+class Goal:
+    """A greedy return of `wanted`, over twenty episodes."""
+
+    def __init__(self, wanted: float, config: Config) -> None:
+        self._wanted = wanted
+        self._config = config
+        self._first: float | None = None  # the mean return of the first episodes
+        self._num_steps_played = 0
+
+    def is_reached(self, policy: Policy, returns: Sequence[float], num_steps: int, *, seed: int) -> bool:
+        """After `num_steps` of training; `returns` are those of its last episodes, the newest last."""
+        if len(returns) < _NUM_EPISODES:
+            return False
+        recent = float(np.mean(returns[-_NUM_EPISODES:]))
+        if self._first is None:
+            self._first = recent
+        worth = self._first + _WORTH_ASKING * max(0.0, self._wanted - self._first)
+        if recent < worth or self._num_steps_played > num_steps:
+            return False
+        found = evaluate(policy, self._config, episodes=_NUM_EPISODES, seed=seed)
+        self._num_steps_played += sum(found.lengths)
+        return found.mean >= self._wanted
+
+    def save(self) -> dict[str, Any]:
+        return {"first": self._first, "num_steps_played": self._num_steps_played}
+
+    def restore(self, content: dict[str, Any]) -> None:
+        self._first = content["first"]
+        self._num_steps_played = content["num_steps_played"]

@@ -1,0 +1,95 @@
+"""When a run is asked whether it has learnt enough, and that the answer does not depend on the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from ludus.experiment import goal as goals
+from ludus.experiment.config import resolve
+from ludus.experiment.evaluation import Evaluation
+from ludus.experiment.goal import Goal
+
+Ask = Callable[[float, int], bool]
+
+
+@dataclass
+class Played:
+    """Evaluations that return `mean` in episodes of 100 steps."""
+
+    mean: float = 0.0
+    count: int = 0
+
+    def __call__(self, *_args: Any, episodes: int, **_kwargs: Any) -> Evaluation:
+        self.count += 1
+        return Evaluation(returns=(self.mean,) * episodes, lengths=(100,) * episodes)
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Played:
+    played = Played()
+    monkeypatch.setattr(goals, "evaluate", played)
+    return played
+
+
+def asking(wanted: float) -> Ask:
+    goal = Goal(wanted, resolve("ppo", "CartPole-v1", {}))
+    return lambda recent, num_steps: goal.is_reached(None, [recent] * 20, num_steps, seed=0)  # type: ignore[arg-type]
+
+
+def test_it_is_reached_when_greedy_episodes_return_what_is_wanted(played: Played) -> None:
+    is_reached = asking(100.0)
+    assert not is_reached(20.0, 1_000)
+    played.mean = 99.0
+    assert not is_reached(50.0, 2_000)
+    played.mean = 100.0
+    assert is_reached(50.0, 4_000)
+
+
+def test_nothing_is_played_before_a_quarter_of_the_way(played: Played) -> None:
+    is_reached = asking(100.0)
+    for recent in (20.0, 10.0, 39.0):
+        is_reached(recent, 1_000)
+    assert played.count == 0
+    is_reached(40.0, 1_000)
+    assert played.count == 1
+
+
+def test_a_quarter_of_the_way_is_known_for_returns_below_zero(played: Played) -> None:
+    is_reached = asking(-100.0)
+    is_reached(-500.0, 1_000)
+    is_reached(-401.0, 1_000)
+    assert played.count == 0
+    is_reached(-400.0, 1_000)
+    assert played.count == 1
+
+
+def test_it_plays_no_more_steps_than_training_took(played: Played) -> None:
+    is_reached = asking(100.0)
+    for num_steps in range(0, 20_001, 100):
+        is_reached(100.0, num_steps)
+    assert played.count == 20_000 // 2_000 + 1
+
+
+def test_a_policy_that_began_above_the_goal_is_asked_at_once(played: Played) -> None:
+    played.mean = 200.0
+    assert asking(100.0)(150.0, 1_000)
+
+
+def test_few_episodes_say_nothing(played: Played) -> None:
+    goal = Goal(100.0, resolve("ppo", "CartPole-v1", {}))
+    assert not goal.is_reached(None, [500.0] * 19, 1_000, seed=0)  # type: ignore[arg-type]
+    assert played.count == 0
+
+
+def test_it_goes_on_where_it_was(played: Played) -> None:
+    first, second = (Goal(100.0, resolve("ppo", "CartPole-v1", {})) for _ in range(2))
+    first.is_reached(None, [20.0] * 20, 0, seed=0)  # type: ignore[arg-type]
+    first.is_reached(None, [60.0] * 20, 100, seed=0)  # type: ignore[arg-type]
+    second.restore(first.save())
+    assert not second.is_reached(None, [60.0] * 20, 1_900, seed=0)  # type: ignore[arg-type]
+    assert played.count == 1
+    assert second.save() == first.save()
