@@ -8,6 +8,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Awaitable, Callable
+from types import CoroutineType
 from typing import Any
 
 from ludus.gateway.actor import as_bytes
@@ -40,7 +41,11 @@ class Running:
 
     def later(self, step: Step, output: Awaitable[Any], finish: Done) -> None:
         """Have `finish` called with the answer when the coroutine is done. It runs in the context of the caller."""
-        task = asyncio.ensure_future(output)
+        task: asyncio.Future[Any]
+        if type(output) is CoroutineType:
+            task = asyncio.get_running_loop().create_task(output)
+        else:
+            task = asyncio.ensure_future(output)
         self.tasks.add(task)
 
         def on_done(task: asyncio.Future[Any]) -> None:

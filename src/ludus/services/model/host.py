@@ -43,7 +43,8 @@ __all__ = ["HostStatistics", "ModelHost"]
 
 _MAX_PENDING = 65_536
 _NUM_RECORDED = 64
-_LEAST_SHARE = 24  # rows of a batch that are not worth sharing with another lane
+_RECORD_EVERY_S = 0.05
+_LEAST_SHARE = 12  # rows of a batch that are not worth sharing with another lane
 _CHECKED_ROWS = 16  # of what was recorded, when a version is loaded
 
 
@@ -121,7 +122,7 @@ class ModelHost:
         self._loader: concurrent.futures.ThreadPoolExecutor | None = None
         self._waiting: dict[int, list[list[Request]]] = {}  # by the version that is being loaded for them
         self._lanes = lanes
-        self._num_running = 0
+        self._record_at = 0.0  # the next row of what is asked
         self._num_op_threads = max(1, self._settings.num_threads // lanes)
         self._taking = threading.Lock()  # one lane takes a batch while the others run theirs
         self._books = threading.Lock()  # over what is ready, what waits for it, and the figures
@@ -214,21 +215,15 @@ class ModelHost:
         """
         with self._taking:
             taken, calls = self._take(timeout_s)
-            with self._books:
-                self._num_running += 1
-        try:
-            for call in calls:
-                call()
-            if not taken:
-                return 0
-            began = time.perf_counter()
-            for requests in taken:
-                self._run(requests)
-            with self._books:
-                self._busy_s += time.perf_counter() - began
-        finally:
-            with self._books:
-                self._num_running -= 1
+        for call in calls:
+            call()
+        if not taken:
+            return 0
+        began = time.perf_counter()
+        for requests in taken:
+            self._run(requests)
+        with self._books:
+            self._busy_s += time.perf_counter() - began
         return sum([request.num_rows for requests in taken for request in requests])
 
     def load(self, number: int) -> None:
@@ -247,9 +242,8 @@ class ModelHost:
         calls: list[Callable[[], None]] = []
         pending, num_rows = self._queue, 0
         max_batch = self._settings.max_batch
-        if self._lanes > 1:  # what is there is shared by the lanes that have nothing to do
-            share = -(-pending.qsize() // max(1, self._lanes - self._num_running))
-            max_batch = min(max_batch, max(share, _LEAST_SHARE))
+        if self._lanes > 1:  # what is there is shared, with lanes that are busy, too: the next of them is free soon
+            max_batch = min(max_batch, max(-(-pending.qsize() // self._lanes), _LEAST_SHARE))
         if self._left is None and pending.empty() and timeout_s <= 0:
             return [], calls
         while num_rows < max_batch:
@@ -347,7 +341,10 @@ class ModelHost:
             self._num_batches += 1
             self._num_rows += num_rows
         deliver(requests, results)
-        self._recorded.append((layout, [None if leaf is None else leaf[-1:].copy() for leaf in batch]))
+        now = time.monotonic()
+        if now >= self._record_at or len(self._recorded) < _NUM_RECORDED:
+            self._record_at = now + _RECORD_EVERY_S
+            self._recorded.append((layout, [None if leaf is None else leaf[-1:].copy() for leaf in batch]))
 
     def _gather(self, layout: RowLayout, requests: list[Request], num_rows: int) -> list[NDArray[Any] | None]:
         memory = self._own.batches.get(id(layout))
@@ -391,7 +388,7 @@ class ModelHost:
     # -- what was seen --------------------------------------------------------------------------------------------
 
     def _recorded_calls(self, most_rows: int) -> list[verify.Call]:
-        """The last rows that were run, one of each batch, as few calls as there are kinds of them."""
+        """The last rows that were recorded, as few calls as there are kinds of them."""
         kinds: dict[int, tuple[RowLayout, list[Leaves]]] = {}
         for layout, leaves in list(self._recorded)[-most_rows:]:
             kinds.setdefault(id(layout), (layout, []))[1].append(leaves)
