@@ -119,9 +119,11 @@ def _connect(
         )
     options: dict[str, Any] = {"address": address}
     if address is None:
-        # Of its own cluster a program gets the CPUs it asks for, as it would from `launch.local`.
+        # Of its own cluster a program gets the CPUs it asks for, as it would from `launch.local`. Ray left to itself
+        # would look for a cluster that somebody else began here, and refuse to be told of CPUs.
         wanted = sum(node.replicas * node.resources.cpus for node in program.nodes) if program is not None else 0.0
-        options = {"num_cpus": max(os.cpu_count() or 1, math.ceil(wanted)), "include_dashboard": False}
+        num_cpus = max(os.cpu_count() or 1, math.ceil(wanted))
+        options = {"address": "local", "num_cpus": num_cpus, "include_dashboard": False}
     if runtime_env:
         options["runtime_env"] = dict(runtime_env)
     ray.init(log_to_driver=False, logging_level=logging.WARNING, **options)

@@ -56,6 +56,36 @@ def test_answers_stay_what_they_were_when_the_next_batch_runs(tmp_path: Path) ->
     assert [told.found[i].tolist() for i in range(4)] == [[i] * 3 for i in range(4)]
 
 
+def test_a_lane_leaves_the_others_their_share_but_no_crumbs(tmp_path: Path) -> None:
+    folder, _ = make(tmp_path, 1)
+    host, told = host_of(folder, lanes=2), Outcomes()
+    for i, row in enumerate(images(50)):
+        host.submit(0, (row,), {}, told, i)
+    assert [host.run_pending() for _ in range(5)] == [25, 13, 12, 0, 0]
+
+
+def test_several_lanes_answer_each_call_once_and_by_its_own_version(tmp_path: Path) -> None:
+    folder, _ = make(tmp_path, 10, 11)
+    rows = images(30)
+
+    async def ask() -> list[object]:
+        loop = asyncio.get_running_loop()
+        sink = LoopSink(loop)
+        with HostThread(ModelHost(folder, lanes=3), lanes=3) as thread:
+            thread.wait_ready(60.0)
+            outcomes: list[object] = []
+            for _ in range(10):  # the lanes share each round
+                futures = [loop.create_future() for _ in rows]
+                for i, row in enumerate(rows):
+                    thread.submit(i % 2, (row,), {}, sink, futures[i])
+                outcomes += await asyncio.wait_for(asyncio.gather(*futures), 30.0)
+            assert thread.host.statistics().num_rows == 300
+            return outcomes
+
+    outcomes = asyncio.run(ask())
+    assert all(agrees(10 + i % 2, rows[i], outcomes[turn * 30 + i]) for turn in range(10) for i in range(30))
+
+
 def test_a_batch_has_no_more_rows_than_allowed_unless_one_call_has(tmp_path: Path) -> None:
     folder, _ = make(tmp_path, 1, max_batch=4)
     host, told = host_of(folder), Outcomes()
