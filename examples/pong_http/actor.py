@@ -56,14 +56,17 @@ class PongActor(ludus.Actor):
         self.steps[-1]["reward"] = reward
         if self.buffer is None:
             self.steps.clear()
-        elif is_over or len(self.steps) > NUM_STEPS:
-            # the last step of a replay that goes on is only there for its value; it begins the next one
-            after = self.steps[-1]["value"] if not is_over or is_cut_off else 0.0
-            kept = [] if is_over and not is_cut_off else self.steps[-1:]
-            played = self.steps if not kept else self.steps[:-1]
-            if played:
-                await self.buffer.push_async(replay(played, after), drop=False)
-            self.steps = [] if is_over else kept
+            return
+        if len(self.steps) > NUM_STEPS:  # the last is only there for its value; it begins the next replay
+            await self.push(self.steps[:-1], after=self.steps[-1]["value"])
+            self.steps = self.steps[-1:]
+        if is_over:
+            await self.push(self.steps[:-1] if is_cut_off else self.steps, after=self.steps[-1]["value"] * is_cut_off)
+            self.steps = []
+
+    async def push(self, steps: list[dict[str, Any]], *, after: float) -> None:
+        if steps:
+            await self.buffer.push_async(replay(steps, after), drop=False)
 
 
 def replay(steps: list[dict[str, Any]], after: float) -> dict[str, np.ndarray]:

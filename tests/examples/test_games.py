@@ -1,11 +1,15 @@
 """The examples in which a game calls, run small and whole: every process of theirs is real."""
 
+import asyncio
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import ludus
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
@@ -26,6 +30,49 @@ def test_pong_is_trained_through_the_gateway_and_then_served(tmp_path):
     (told,) = run("pong_http/deploy.py", "--project", tmp_path, "--trial", "p", "--matches", 2)
     assert told["matches"] == 2
     assert max(told["points"], told["points_lost"]) >= 5
+
+
+@pytest.mark.timeout(120)
+def test_matches_of_all_lengths_are_kept_whole(tmp_path, monkeypatch):
+    """Also those that end where a replay is full, and one step after that."""
+    monkeypatch.syspath_prepend(str(EXAMPLES / "pong_http"))
+    for name in ("actor", "model"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    from actor import NUM_STEPS, PongActor
+    from model import NUM_FEATURES, PongModel
+
+    state = {"x": 0.5, "y": 0.5, "vx": 0.01, "vy": 0.01, "own": 0.5, "other": 0.5}
+
+    async def play(num_ticks, is_cut_off):
+        actor = PongActor("pong", "replays")
+        actor.start(ludus.Session(f"match-{num_ticks}"), b"")
+        for tick in range(num_ticks):
+            await actor.tick(json.dumps({**state, "reward": float(tick)}).encode())
+        await actor.end(json.dumps({"reward": float(num_ticks), "is_cut_off": is_cut_off}).encode(), "asked")
+
+    with ludus.init(tmp_path, "t"):
+        ludus.RemoteModel("pong", PongModel(), forward_args=(np.zeros(NUM_FEATURES, np.float32),))
+        buffer = ludus.RemoteBuffer("replays", capacity=64)
+        replays = iter(buffer)
+        for num_ticks in (
+            1,
+            2,
+            NUM_STEPS - 1,
+            NUM_STEPS,
+            NUM_STEPS + 1,
+            NUM_STEPS + 2,
+            2 * NUM_STEPS,
+            2 * NUM_STEPS + 1,
+        ):
+            for is_cut_off in (False, True):
+                asyncio.run(play(num_ticks, is_cut_off))
+                num_kept = num_ticks - is_cut_off  # a match that is cut off does not tell what its last move led to
+                weights = []
+                while sum(weights) < num_kept:
+                    weights.append(int(next(replays)["weight"].sum()))
+                assert sum(weights) == num_kept
+                assert weights[:-1] == [NUM_STEPS] * (len(weights) - 1)
+                assert len(buffer) == 0
 
 
 @pytest.mark.timeout(200)
