@@ -191,14 +191,10 @@ class Connection(asyncio.Protocol):
 
     # -- the parser's calls ---------------------------------------------------------------------------------------
 
-    def on_message_begin(self) -> None:
-        self._path = self._body = b""
-        self._headers = {}
-        self._body_bytes = 0
+    def on_url(self, url: bytes) -> None:
+        """The first of a request; a long one comes in several parts."""
         if not self.began:
             self.began = self.touched
-
-    def on_url(self, url: bytes) -> None:
         self._path = self._path + url if self._path else url
         if len(self._path) > self._limits.max_header_bytes:
             self._stop(problem("too_large", "the path is too long"))
@@ -256,6 +252,9 @@ class Connection(asyncio.Protocol):
             self, parser.get_method(), self._path, self._headers, body, self.began, parser.should_keep_alive()
         )
         self.began = 0.0
+        self._path = self._body = b""  # of the next one
+        self._headers = {}
+        self._body_bytes = 0
         pending = self._pending
         pending.append(request)
         if len(pending) == 1:
