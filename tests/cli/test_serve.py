@@ -52,6 +52,16 @@ def test_a_canary_that_is_none_is_refused(text):
         parse_canary(text)
 
 
+def interrupted(process):
+    """Its exit code after Ctrl-C; it does not outlive the test, whatever it does."""
+    process.send_signal(signal.SIGINT)
+    try:
+        return process.wait(30)
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
 def test_a_trained_trial_is_served_promoted_rolled_back_and_played_again(tmp_path, capsys):
     run = ludus.train("ppo", "CartPole-v1", steps=4096, seed=1, eval_episodes=0, project=str(tmp_path), trial="t")
     folder = run.trial_dir
@@ -84,8 +94,7 @@ def test_a_trained_trial_is_served_promoted_rolled_back_and_played_again(tmp_pat
         assert play(url, "e")[0] == 0
         assert promotion.history(folder, "policy") == [0]
     finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert interrupted(process) == 0
 
     (log,) = (folder / "recordings").iterdir()
     capsys.readouterr()
@@ -100,8 +109,7 @@ def test_a_trained_trial_is_served_promoted_rolled_back_and_played_again(tmp_pat
         played = [play(url, f"n{number}", steps=1)[0] for number in range(8)]
         assert (played.count(0), played.count(1)) == (6, 2)
     finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert interrupted(process) == 0
 
 
 def test_a_rollback_without_a_promotion_is_refused(tmp_path):
