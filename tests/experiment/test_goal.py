@@ -79,6 +79,13 @@ def test_a_policy_that_began_above_the_goal_is_asked_at_once(played: Played) -> 
     assert asking(100.0)(150.0, 1_000)
 
 
+def test_a_policy_that_began_above_the_goal_is_asked_again_as_long_as_it_stays_there(played: Played) -> None:
+    is_reached = asking(100.0)
+    assert not is_reached(150.0, 0)
+    played.mean = 100.0
+    assert is_reached(120.0, 2_000)
+
+
 def test_few_episodes_say_nothing(played: Played) -> None:
     goal = Goal(100.0, resolve("ppo", "CartPole-v1", {}))
     assert not goal.is_reached(None, [500.0] * 19, 1_000, seed=0)  # type: ignore[arg-type]

@@ -39,7 +39,8 @@ def killer(folder: Path, *victims: str) -> tuple[Callable[[int, dict[str, float]
     ("algorithm", "settings", "victims"),
     [
         ("appo", {"simulators": 2}, ("simulator/0", "simulator/1")),
-        ("impala", {"simulators": 2, "inference": 2, "steps": 30_000}, ("inference/1", "simulator/1", "inference/0")),
+        ("impala", {"simulators": 2, "inference": 1, "steps": 30_000}, ("inference/0", "simulator/1")),
+        ("impala", {"simulators": 1, "inference": 2, "steps": 30_000}, ("inference/1", "inference/0")),
     ],
 )
 def test_async_goes_on_without_whoever_is_killed_and_counts_everything_once(

@@ -253,6 +253,13 @@ def test_it_ends_as_soon_as_a_greedy_evaluation_is_good_enough(tmp_path: Path) -
     assert runs.evaluate(run.trial_dir, episodes=20, seed=1 + 7919)["return_mean"] >= 30.0
 
 
+def test_two_runs_of_a_seed_that_stop_early_stop_alike(tmp_path: Path) -> None:
+    wanted = {"steps": 200_000, "stop_at_return": 60.0, "num_envs": 8, "num_steps": 32, "learning_rate": 3e-3}
+    first, second = (train(tmp_path / name, **wanted).result for name in ("a", "b"))
+    assert first["steps"] == second["steps"] < 100_000
+    assert first["weights_hash"] == second["weights_hash"]
+
+
 def test_a_misspelt_environment_is_told_before_anything_is_begun(tmp_path: Path) -> None:
     with pytest.raises(EnvError, match="CartPole-v1"):
         train(tmp_path, "CartPloe-v1")

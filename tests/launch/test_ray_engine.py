@@ -86,6 +86,20 @@ def check_that_others_would_need_the_secret(run: launch.Run) -> None:
 
 
 @pytest.mark.ray
+def test_without_an_address_a_cluster_that_somebody_else_runs_here_is_let_be(
+    cluster: Any, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    out = project / "answers"
+    with launch.ray(echo_program(str(out)), project=project) as run:
+        assert run.wait(60)
+        import ray
+
+        assert ray.get_runtime_context().gcs_address != cluster.address
+    assert ast.literal_eval(out.read_text()) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.ray
 def test_a_crash_shows_its_traceback_not_that_an_actor_died(cluster: Any, project: Path) -> None:
     program = crashing_program(max_restarts=0)
     with (

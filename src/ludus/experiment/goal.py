@@ -2,7 +2,7 @@
 
 What training itself returns comes late: its actions are drawn at random, and of many worlds those that fail early are
 counted first. So the question is asked from a quarter of the way on, as often as it takes no more steps than training.
-It depends on steps alone, not on the clock: two runs of one seed end at the same step.
+It depends on steps alone, not on the clock: where training is exact, two runs of one seed end at the same step.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Goal:
         recent = float(np.mean(returns[-_NUM_EPISODES:]))
         if self._first is None:
             self._first = recent
-        worth = self._first + _WORTH_ASKING * max(0.0, self._wanted - self._first)
+        begin = min(self._first, self._wanted)
+        worth = begin + _WORTH_ASKING * (self._wanted - begin)
         if recent < worth or self._num_steps_played > num_steps:
             return False
         found = evaluate(policy, self._config, episodes=_NUM_EPISODES, seed=seed)
