@@ -197,6 +197,15 @@ def forever_program(**echo: Any) -> tuple[Program, Handle]:
     return program, program.handle("forever")
 
 
+def apart(project: str, out: str) -> None:
+    """The echoes on a Ray cluster of their own, whose address is printed."""
+    with launch.ray(echo_program(out), project=project) as run:
+        run.wait(60)
+        import ray
+
+        sys.stdout.write(ray.get_runtime_context().gcs_address + "\n")
+
+
 def main(which: str, project: str, cluster: str = "") -> None:
     programs = {
         "deaf": deaf_program,
@@ -221,4 +230,7 @@ def main(which: str, project: str, cluster: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1] == "apart":
+        apart(*sys.argv[2:])
+    else:
+        main(*sys.argv[1:])
