@@ -62,6 +62,7 @@ RATIOS = [
     Ratio("cnn_vs_rayserve_batch_defaults", "cnn", "rayserve", variant="defaults"),
 ]
 LATENCY, LATENCY_BAR = "echo_p50x5_over_p99", 1.0
+LATENCY_FROM_DUE = "echo_p50x5_over_p99_from_due"  # without a bar: the machine's stalls are charged, too
 
 
 class Benchmark:
@@ -238,9 +239,10 @@ def summarise(benchmark: Benchmark) -> dict[str, Any]:
             medians.setdefault(heat, {}).setdefault(c.row, {})[name] = c.figures()
     ours = [c for c in benchmark.heats.get("echo", []) if c.name == "ludus"]
     if ours:
-        p50, p99 = ours[0].median("p50_ms"), ours[0].median("p99_ms")
-        medians.update(echo_p50_ms=round(p50, 3), echo_p99_ms=round(p99, 3))
-        ratios[LATENCY] = round(5 * p50 / p99, 3)
+        for name, prefix in ((LATENCY, ""), (LATENCY_FROM_DUE, "due_")):
+            p50, p99 = ours[0].median(f"{prefix}p50_ms"), ours[0].median(f"{prefix}p99_ms")
+            medians.update({f"echo_{prefix}p50_ms": round(p50, 3), f"echo_{prefix}p99_ms": round(p99, 3)})
+            ratios[name] = round(5 * p50 / p99, 3)
     medians["best_peers"] = best_peers
     return {
         "ratios": ratios,
@@ -261,11 +263,11 @@ def print_result(result: dict[str, Any]) -> None:
                 times = "".join(f"{f[k]:9.2f}" if k in f else f"{'–':>9}" for k in ("p50_ms", "p99_ms"))
                 rounds = " ".join(f"{rate:,.0f}" for rate in f["rounds"])
                 print(f"  {name:38}{f['rate']:11,.0f}{cores}{times}   {rounds}")
-    print("\nserver, loadgen: cores that they kept busy, of this machine's; p50, p99: at 80 % of the rate, open loop")
+    print("\nserver, loadgen: cores that they kept busy; p50, p99: what a game waits for an answer at 80 % of the rate")
     for title, failure in result["failures"].items():
         print(f"\nFAILED  {title}: {failure}")
     print(f"\n{'ratio (higher is better)':36}{'ours ÷ theirs':>14}{'bar':>6}  against")
-    bars = {**{ratio.name: ratio.bar for ratio in RATIOS}, LATENCY: LATENCY_BAR}
+    bars = {**{ratio.name: ratio.bar for ratio in RATIOS}, LATENCY: LATENCY_BAR, LATENCY_FROM_DUE: None}
     for name, value in result["ratios"].items():
         bar = bars[name]
         below = "  BELOW THE BAR" if bar is not None and value < bar else ""

@@ -222,6 +222,9 @@ def test_an_open_loop_charges_a_stall_to_all_that_should_have_been_sent(load):
     # 0.4 s × 400/s: 160 of 400 waited for 0.2 s on average. A generator that waits with its server would see only four.
     assert found["p95_us"] > 250_000
     assert found["p50_us"] < 150_000
+    assert found["wait_p50_us"] < found["p50_us"] + 1.0
+    # Each of the four connections had one tick outstanding in the stall: that many of 400 were waited for so long.
+    assert found["wait_p95_us"] < 150_000 < found["wait_max_us"]
 
 
 def test_it_cannot_run_where_nobody_listens(load):

@@ -69,7 +69,8 @@ class Served(Contestant):
         found.update(closed_p50_ms=closed["p50_us"] / 1e3, closed_p99_ms=closed["p99_us"] / 1e3)
         if self.open_loop:
             opened = self._load(seconds, rate=LOAD * found["rate"])
-            found.update(p50_ms=opened["p50_us"] / 1e3, p99_ms=opened["p99_us"] / 1e3)
+            names = {"p50_ms": "wait_p50_us", "p99_ms": "wait_p99_us", "due_p50_ms": "p50_us", "due_p99_ms": "p99_us"}
+            found.update({name: opened[key] / 1e3 for name, key in names.items()})
         return found
 
     def _load(self, seconds: float, *, rate: float | None = None) -> dict[str, Any]:

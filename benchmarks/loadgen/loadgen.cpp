@@ -8,8 +8,9 @@
 // Closed loop (without --rate): the next tick is sent when the last was answered. Counted is what was answered within
 // the window; latencies run from the send.
 // Open loop (--rate R): tick n is due at begin + n/R, on connection n mod C. Counted is what was due within the window,
-// and waited for after it; latencies run from when it was due, even if it had to wait for the one before it. So a
-// server that stalls is charged for all that should have been sent meanwhile.
+// and waited for after it. Latencies run from when it was due, even if it had to wait for the one before it: a server
+// that stalls is charged for all that should have been sent meanwhile. Waits run from when it was sent: what a game
+// spends on an answer, which does not play on without it.
 //
 // The last line of stdout is one JSON object. Exit code 0: the load ran; errors, if any, are in the figures. 1: it could
 // not run. 2: usage.
@@ -68,6 +69,7 @@ struct Connection {
   bool busy = false;    // a request is outstanding
   bool counts = false;  // open loop: it was due within the window
   Nanos since = 0;      // closed loop: when it was sent; open loop: when it was due
+  Nanos sent_at = 0;
   std::deque<Nanos> due;
   char head[512];
   size_t head_size = 0;
@@ -106,12 +108,15 @@ class Load {
 
   void print() {
     std::sort(latencies_.begin(), latencies_.end());
+    std::sort(waits_.begin(), waits_.end());
     double seconds = o_.seconds;
     size_t requests = latencies_.size();
     printf("{\"requests\": %zu, \"seconds\": %.6f, \"requests_per_second\": %.3f, ", requests, seconds,
            double(requests) / seconds);
-    printf("\"p50_us\": %.1f, \"p95_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f, ", percentile(50), percentile(95),
-           percentile(99), percentile(100));
+    printf("\"p50_us\": %.1f, \"p95_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f, ", percentile(latencies_, 50),
+           percentile(latencies_, 95), percentile(latencies_, 99), percentile(latencies_, 100));
+    printf("\"wait_p50_us\": %.1f, \"wait_p95_us\": %.1f, \"wait_p99_us\": %.1f, \"wait_max_us\": %.1f, ",
+           percentile(waits_, 50), percentile(waits_, 95), percentile(waits_, 99), percentile(waits_, 100));
     printf("\"errors\": %llu, \"statuses\": {", (unsigned long long)errors_);
     const char* between = "";
     for (const auto& [status, count] : statuses_) {
@@ -187,6 +192,7 @@ class Load {
     c.sent = 0;
     c.busy = true;
     c.since = since;
+    c.sent_at = o_.rate > 0 ? now() : since;
     flush(c);
   }
 
@@ -266,10 +272,16 @@ class Load {
     if (answer.closes) reopen(c);
     if (c.kind != Kind::tick) return;
     if (o_.rate > 0) {
-      if (c.counts) latencies_.push_back(at - c.since);
+      if (c.counts) {
+        latencies_.push_back(at - c.since);
+        waits_.push_back(at - c.sent_at);
+      }
       send_due(c);
     } else {
-      if (at >= window_begin_ && at < window_end_) latencies_.push_back(at - c.since);
+      if (at >= window_begin_ && at < window_end_) {
+        latencies_.push_back(at - c.since);
+        waits_.push_back(at - c.sent_at);
+      }
       if (at < window_end_) send_step(c, Kind::tick, at);
     }
   }
@@ -337,6 +349,7 @@ class Load {
       errors_ += 1 + c.due.size();
       if (o_.rate > 0) {
         latencies_.push_back(now() - c.since);
+        waits_.push_back(now() - c.sent_at);
         for (Nanos due : c.due) latencies_.push_back(now() - due);
         c.due.clear();
       }
@@ -381,11 +394,11 @@ class Load {
     return int(std::count_if(connections_.begin(), connections_.end(), [](const Connection& c) { return c.busy; }));
   }
 
-  // In µs, of sorted latencies, by the nearest rank.
-  double percentile(double p) const {
-    if (latencies_.empty()) return 0.0;
-    size_t rank = size_t(p / 100 * double(latencies_.size()) + 0.999999);
-    return double(latencies_[std::min(latencies_.size(), std::max<size_t>(rank, 1)) - 1]) / 1e3;
+  // In µs, by the nearest rank.
+  static double percentile(const std::vector<Nanos>& sorted, double p) {
+    if (sorted.empty()) return 0.0;
+    size_t rank = size_t(p / 100 * double(sorted.size()) + 0.999999);
+    return double(sorted[std::min(sorted.size(), std::max<size_t>(rank, 1)) - 1]) / 1e3;
   }
 
   const Options o_;
@@ -395,7 +408,7 @@ class Load {
   Nanos begin_ = 0, window_begin_ = 0, window_end_ = 0;
   bool in_window_ = false, measured_ = false;
   double cpu_begin_ = 0.0, cpu_ = 0.0;
-  std::vector<Nanos> latencies_;
+  std::vector<Nanos> latencies_, waits_;
   std::map<int, uint64_t> statuses_;  // of answers other than 200
   uint64_t errors_ = 0, wrong_ = 0, disconnects_ = 0, unanswered_ = 0, bytes_ = 0;
 };

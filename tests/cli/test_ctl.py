@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ludus import launch
+from ludus import errors, launch
 from ludus.cli.main import main
-from ludus.program import Program
+from ludus.program import Program, RestartPolicy
 from ludus.workers.register import register
 from ludus.workers.worker import Worker
 
@@ -27,6 +28,16 @@ class Counter(Worker):
 
     def _stats(self) -> dict[str, Any]:
         return {"step": self.step}
+
+
+class Hasty(Worker):
+    """Goes without a word when it is asked to."""
+
+    def _poll(self) -> int:
+        return 0
+
+    def request_exit(self, reason: str = "") -> None:
+        os._exit(0)
 
 
 class Echo:
@@ -146,3 +157,15 @@ def test_a_worker_that_was_asked_to_exit_is_listed_as_gone(ctl: Any) -> None:
     code, out, _ = ctl("monday", "list")
     assert code == 0
     assert rows(out)["counter/0"][0] == "running"
+
+
+def test_a_worker_that_went_before_it_could_answer_did_as_told(tmp_path: Path) -> None:
+    program = Program("ctl")
+    program.add("hasty", Hasty, restarts=RestartPolicy(max_restarts=0))
+    with (
+        pytest.raises(errors.ProgramError, match="without a word"),  # what the run makes of it
+        launch.local(program, project=tmp_path, trial="tuesday") as run,
+    ):
+        while not run.panel().auto_connect():
+            time.sleep(0.02)
+        assert main(["ctl", "tuesday", "exit", "--project", str(tmp_path)]) == 0

@@ -14,6 +14,7 @@ import contextlib
 import json
 import re
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ _COMMANDS = {
     "reconfigure": "change settings given by --set",
     "exit": "finish and go; a worker that was asked is not started again",
 }
+_LOOK_EVERY_S = 0.05
 _COLUMNS = {  # what is shown of an answer, beside the worker; figures: everything else in it
     "list": ("status", "pid", "uptime_s"),
     "ping": ("status", "pid", "uptime_s", "since_poll_s"),
@@ -74,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
         there = panel.auto_connect()
         chosen = _choose(there, args.workers)
         outcomes = _ask(panel, chosen, args)
+        if args.action == "exit":
+            outcomes = [_left(panel, outcome, time.monotonic() + args.timeout) for outcome in outcomes]
     absent = _choose(set(folder.load_worker_names()) - set(chosen), args.workers) if args.action == "list" else []
     if not outcomes and not absent:
         raise errors.ProgramError(f"there is no worker to {args.action}: {_why_none(there, args.workers)}")
@@ -89,6 +93,21 @@ def _ask(panel: panels.WorkerControlPanel, chosen: Sequence[str], args: argparse
     command = "ping" if args.action == "list" else args.action
     kwargs = {"config": dict(args.settings)} if args.settings else {}
     return panel.group_request(command, worker_names=chosen, worker_kwargs=[kwargs] * len(chosen), timeout=args.timeout)
+
+
+def _left(panel: panels.WorkerControlPanel, outcome: panels.Outcome, until: float) -> panels.Outcome:
+    """A worker that went before its answer was sent did as it was told, too."""
+    while isinstance(outcome.error, (errors.Unreachable, errors.OutcomeUnknown)):
+        try:
+            is_there = outcome.worker in panel.auto_connect()
+        except errors.DiscoveryError:  # and with the last of them, whoever knew where they are
+            is_there = False
+        if not is_there:
+            return panels.Outcome(outcome.worker)
+        if time.monotonic() >= until:
+            break
+        time.sleep(_LOOK_EVERY_S)
+    return outcome
 
 
 def _why_none(there: Sequence[str], regex: str | None) -> str:
