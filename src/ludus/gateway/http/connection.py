@@ -223,7 +223,7 @@ class Connection(asyncio.Protocol):
         limits = self._limits
         if len(headers) + len(self._repeated) > limits.max_headers:
             self._stop(problem("too_large", f"more than {limits.max_headers} headers"))
-        if sum(len(name) + len(value) + 4 for name, value in headers.items()) > limits.max_header_bytes:
+        if len(b"".join((*headers, *headers.values()))) + 4 * len(headers) > limits.max_header_bytes:
             self._stop(problem("too_large", f"headers may have {limits.max_header_bytes} bytes"))
         twice = next((name for name in self._repeated if name in _ONCE), None)
         self._repeated = []
