@@ -8,8 +8,9 @@
 // Bodies are std::string as plain bytes. Steps are numbered, so that one whose connection broke is sent again and never
 // runs twice. What goes wrong is thrown as ludus::Error, whose `code` is the protocol's, or
 //     unreachable       no connection could be made; the step was not run
-//     outcome_unknown   the connection broke, and the step was not or cannot be repeated
+//     outcome_unknown   the connection broke, and the step was not or cannot be repeated; the next is one of its own
 //     not_http          what came back is no HTTP answer
+//     bad_request       with the status 0: an option cannot be sent as a header
 // One Game is for one thread. There is no TLS: put a proxy in front of the server, or a tunnel.
 #ifndef LUDUS_HPP
 #define LUDUS_HPP
@@ -35,6 +36,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace ludus {
 
@@ -262,7 +264,7 @@ public:
         buffer_.clear();
     }
 
-    // Whether the server hung up meanwhile: nothing else arrives between two answers.
+    // Whether the server hung up or said something meanwhile: between two answers nothing else arrives.
     bool has_ended() const {
         pollfd poll_for{fd_, POLLIN, 0};
         return fd_ < 0 || ::poll(&poll_for, 1, 0) > 0;
@@ -271,8 +273,15 @@ public:
     Response exchange(const std::string& request, int timeout_ms) {
         until_ = Clock::now() + std::chrono::milliseconds(timeout_ms);
         if (fd_ < 0) connect();
-        send(request);
-        Response response = read();
+        Response response;
+        try {
+            send(request);
+        } catch (const Broken&) {
+            if (!has_ended() || !answered(response)) throw;
+            close();
+            return response;
+        }
+        response = read();
         const auto found = response.headers.find("connection");
         if (found != response.headers.end() && lower(found->second) == "close") close();
         return response;
@@ -349,6 +358,16 @@ private:
         }
     }
 
+    // An answer that came before all was sent: the server wants no more of it.
+    bool answered(Response& response) {
+        try {
+            response = read();
+            return true;
+        } catch (const std::runtime_error&) {
+            return false;  // what broke the sending is told
+        }
+    }
+
     std::string line() {
         std::size_t end;
         while ((end = buffer_.find("\r\n")) == std::string::npos) more();
@@ -408,23 +427,31 @@ class Game {
 public:
     Game(std::string host, int port, std::string session, Options options = {})
         : host_(host), port_(port), session_(std::move(session)), options_(std::move(options)),
-          connection_(std::move(host), port) {}
+          connection_(std::move(host), port) {
+        check_header("session", session_);
+        check_header("run", options_.run);
+        check_header("token", options_.token);
+        check_header("key", options_.key);
+    }
 
     // Begin a session. `version`: a number, a tag, "latest" or "follow", of `model` or of all models.
     std::string start(const std::string& data = "", const std::string& model = "", const std::string& version = "") {
+        check_header("model", model);
+        check_header("version", version);
         number_ = 0;
+        settle();
         versions_.clear();
-        std::string extras;
-        if (!options_.run.empty()) extras += "run: " + options_.run + "\r\n";
-        if (!model.empty()) extras += "model: " + model + "\r\n";
-        if (!version.empty()) extras += "version: " + version + "\r\n";
+        Headers extras;
+        if (!options_.run.empty()) extras.emplace_back("run", options_.run);
+        if (!model.empty()) extras.emplace_back("model", model);
+        if (!version.empty()) extras.emplace_back("version", version);
         return step("start", data, extras);
     }
 
     // One step. `deadline_ms`: how long the game waits for this answer; 0: as long as it takes.
     std::string tick(const std::string& data, int deadline_ms = 0) { return step("tick", data, deadline(deadline_ms)); }
 
-    std::string end(const std::string& data = "") { return step("end", data, ""); }
+    std::string end(const std::string& data = "") { return step("end", data, {}); }
 
     // A tick of no session, on the actor that all such ticks share.
     std::string stateless(const std::string& data, int deadline_ms = 0) { return step("", data, deadline(deadline_ms)); }
@@ -438,11 +465,18 @@ public:
     void close() { connection_.close(); }
 
 private:
-    static std::string deadline(int ms) { return ms > 0 ? "deadline_ms: " + std::to_string(ms) + "\r\n" : ""; }
+    using Headers = std::vector<std::pair<std::string, std::string>>;
 
-    std::string step(const std::string& kind, const std::string& data, const std::string& extras) {
+    static Headers deadline(int ms) { return ms > 0 ? Headers{{"deadline_ms", std::to_string(ms)}} : Headers{}; }
+
+    std::string step(const std::string& kind, const std::string& data, const Headers& extras) {
         const bool may_repeat = options_.numbered && !kind.empty();
         if (!may_repeat && connection_.has_ended()) connection_.close();
+        if (!kind.empty() && is_open_) {  // another step than the last: not to be taken for a repetition of it
+            ++number_;
+            is_open_ = false;
+        }
+        bool may_have_run = false;
         int left = options_.retries;
         int pause_ms = 0;  // the first time at once: a connection that was idle for too long is nobody's fault
         for (;; pause_ms = pause_ms == 0 ? 100 : std::min(pause_ms * 2, 1000), --left) {
@@ -450,13 +484,17 @@ private:
             try {
                 const detail::Response response = connection_.exchange(request(kind, data, extras), options_.timeout_ms);
                 if (response.status == 200) {
-                    if (!kind.empty()) ++number_;
+                    if (!kind.empty()) ran();
                     keep_versions(response);
                     return response.body;
                 }
                 const Error error = problem(response);
-                const bool ran = error.code == "actor_failed" || error.code == "deadline_exceeded";
-                if (ran && (kind == "tick" || kind == "end")) ++number_;
+                const bool has_run = error.code == "actor_failed" || error.code == "deadline_exceeded";
+                if (has_run && (kind == "tick" || kind == "end")) ran();
+                if (!kind.empty() && finds(error)) {
+                    ++left;  // this sending does not count
+                    continue;
+                }
                 const bool not_run = error.code == "overloaded" || error.code == "shutting_down" ||
                                      error.code == "timeout" || error.code == "replayed";
                 if (!not_run || left <= 0) throw error;
@@ -465,31 +503,73 @@ private:
                     wait_ms = std::min(5000, std::max(wait_ms, 1000 * std::atoi(after->second.c_str())));
             } catch (const detail::Broken& broken) {
                 connection_.close();
+                may_have_run = may_have_run || broken.was_sent;
+                if (broken.was_sent && !kind.empty()) lose();
                 if (broken.was_sent && !may_repeat) throw Error("outcome_unknown", 0, broken.what());
-                if (left <= 0) throw Error(broken.was_sent ? "outcome_unknown" : "unreachable", 0, broken.what());
+                if (left <= 0) throw Error(may_have_run ? "outcome_unknown" : "unreachable", 0, broken.what());
             } catch (const Error& error) {
-                if (error.code == "not_http") connection_.close();
+                if (error.code == "not_http") {
+                    connection_.close();
+                    if (!kind.empty()) lose();
+                }
                 throw;
             }
             std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
         }
     }
 
-    std::string request(const std::string& kind, const std::string& data, const std::string& extras) {
+    // The server told which numbers are taken.
+    void settle() {
+        doubted_ = -1;
+        is_open_ = false;
+    }
+
+    void ran() {
+        ++number_;
+        settle();
+    }
+
+    // The present step was sent, and no answer came: its number may be taken or free.
+    void lose() {
+        is_open_ = true;
+        if (doubted_ < 0) doubted_ = number_;
+    }
+
+    // Whether the problem tells which number was free; the step has it now.
+    bool finds(const Error& error) {
+        const auto told = error.members.find("expected");
+        if (error.code != "out_of_order" || doubted_ < 0 || told == error.members.end()) return false;
+        const long long expected = std::atoll(told->second.c_str());
+        if (expected < doubted_ || expected >= number_) return false;
+        number_ = expected;
+        settle();
+        return true;
+    }
+
+    static void check_header(const std::string& name, const std::string& value) {
+        bool is_good = value.empty() || (value.front() != ' ' && value.back() != ' ');
+        for (const char c : value) is_good = is_good && c >= ' ' && c <= '~';
+        if (!is_good)
+            throw Error("bad_request", 0, "this " + name + " cannot be sent: a header is printable ASCII without blanks "
+                                          "around it; choose another " + name);
+    }
+
+    std::string request(const std::string& kind, const std::string& data, const Headers& extras) {
         const std::string number = options_.numbered && !kind.empty() ? std::to_string(number_) : "";
         const std::string session = kind.empty() ? "" : session_;
         std::string head = "POST " + options_.path + " HTTP/1.1\r\nhost: " + host_ + ":" + std::to_string(port_) + "\r\n";
         if (!kind.empty()) head += "session: " + session + "\r\nstep_kind: " + kind + "\r\n";
         if (!number.empty()) head += "step: " + number + "\r\n";
-        head += extras;
+        for (const auto& [name, value] : extras) head += name + ": " + value + "\r\n";
         if (!options_.token.empty()) head += "authorization: Bearer " + options_.token + "\r\n";
         if (!options_.secret.empty()) {
             const auto now = std::chrono::system_clock::now().time_since_epoch();
             const long long ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
             signed_ms_ = std::max(ms, signed_ms_ + 1);
             const std::string time = std::to_string(signed_ms_);
-            const std::string text = options_.key + "\n" + time + "\n" + session + "\n" + kind + "\n" + number + "\n" +
-                                     detail::hex(detail::sha256(data));
+            std::string text = options_.key + "\n" + time + "\n" + session + "\n" + kind + "\n" + number + "\n" +
+                               detail::hex(detail::sha256(data));
+            for (const auto& [name, value] : extras) text += "\n" + name + ":" + value;  // run, model, version, deadline_ms
             head += "key: " + options_.key + "\r\ntime: " + time + "\r\ntoken: " +
                     detail::hex(detail::hmac_sha256(options_.secret, text)) + "\r\n";
         }
@@ -523,6 +603,8 @@ private:
     Options options_;
     detail::Connection connection_;
     long long number_ = 0;
+    long long doubted_ = -1;  // the first number that may be free though a step was sent by it; -1: none
+    bool is_open_ = false;    // whether number_ itself is such a one: the present step's, or the last one's
     long long signed_ms_ = 0;
     std::map<std::string, long long> versions_;
 };

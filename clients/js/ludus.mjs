@@ -7,7 +7,8 @@
 //
 // Steps are numbered, so that one whose connection broke is sent again and never runs twice. What goes wrong is thrown as
 // GameError, whose `code` is the protocol's, or `unreachable` (the step was not run), or `outcome_unknown` (the connection
-// broke, and the step was not or cannot be repeated). One step at a time: await each.
+// broke, and the step was not or cannot be repeated; the next call is a step of its own all the same); `bad_request` with
+// the status 0 is an option that cannot be sent as a header. One step at a time: await each.
 
 const NOT_RUN = new Set(["overloaded", "shutting_down", "timeout", "replayed"]);
 const RAN = new Set(["actor_failed", "deadline_exceeded"]);
@@ -29,12 +30,16 @@ export const text = (bytes) => new TextDecoder().decode(bytes);
 
 export class Game {
   #url; #session; #options; #number = 0; #signedMs = 0; #versions = {}; #hmac = null;
+  #doubted = null; // the first number that may be free though a step was sent by it
+  #isOpen = false; // whether #number itself is such a one: the present step's, or the last one's
 
   // options: run, numbered, timeoutMs, retries, token, secret, key; see docs/clients.md.
   constructor(url, session, options = {}) {
     this.#url = url.replace(/\/+$/, "").replace(/\/step$/, "") + "/step";
     this.#session = session;
     this.#options = { numbered: true, timeoutMs: 10000, retries: 5, key: "game", ...options };
+    const { run, token, key } = this.#options;
+    for (const [name, value] of Object.entries({ session, run, token, key })) checkHeader(name, value);
   }
 
   get session() { return this.#session; }
@@ -45,11 +50,15 @@ export class Game {
   // version: a number, a tag, "latest" or "follow", of `model` or of all models.
   async start(data = "", { model, version } = {}) {
     this.#number = 0;
+    this.#settle();
     this.#versions = {};
+    checkHeader("model", model);
+    checkHeader("version", version);
     return this.#step("start", data, { run: this.#options.run, model, version });
   }
 
-  // deadlineMs: how long the game waits for this answer.
+  // data: a string, an ArrayBuffer, or a view of one (Uint8Array, Float32Array, DataView, …), whose bytes are sent as they
+  // are. deadlineMs: how long the game waits for this answer.
   async tick(data, { deadlineMs } = {}) { return this.#step("tick", data, { deadline_ms: deadlineMs }); }
 
   async end(data = "") { return this.#step("end", data, {}); }
@@ -58,8 +67,13 @@ export class Game {
   async stateless(data, { deadlineMs } = {}) { return this.#step(null, data, { deadline_ms: deadlineMs }); }
 
   async #step(kind, data, extras) {
-    const body = typeof data === "string" ? new TextEncoder().encode(data) : new Uint8Array(data);
+    const body = bytesOf(data);
     const mayRepeat = this.#options.numbered && kind !== null;
+    let mayHaveRun = false;
+    if (kind !== null && this.#isOpen) {
+      this.#number++; // another step than the last: not to be taken for a repetition of it
+      this.#isOpen = false;
+    }
     let pauseMs = 0; // the first time at once: a connection that was idle for too long is nobody's fault
     for (let left = this.#options.retries; ; left--, pauseMs = Math.min(pauseMs * 2 || 100, 1000)) {
       let waitMs = pauseMs;
@@ -67,12 +81,16 @@ export class Game {
         const response = await this.#send(kind, body, extras);
         const answer = new Uint8Array(await response.arrayBuffer());
         if (response.status === 200) {
-          if (kind !== null) this.#number++;
+          if (kind !== null) this.#ran();
           this.#keepVersions(response.headers.get("version"));
           return answer;
         }
         const error = problem(response.status, answer);
-        if (RAN.has(error.code) && (kind === "tick" || kind === "end")) this.#number++;
+        if (RAN.has(error.code) && (kind === "tick" || kind === "end")) this.#ran();
+        if (kind !== null && this.#finds(error)) {
+          left++; // this sending does not count
+          continue;
+        }
         if (!NOT_RUN.has(error.code) || left <= 0) throw error;
         const after = 1000 * (parseInt(response.headers.get("retry-after") ?? "0", 10) || 0);
         waitMs = Math.min(Math.max(waitMs, after), MAX_PAUSE_MS);
@@ -80,11 +98,40 @@ export class Game {
         if (error instanceof GameError) throw error;
         const wasSent = !NOT_SENT.has(error.cause?.code);
         const why = `${error.message}${error.cause ? `: ${error.cause.message || error.cause.code}` : ""}`;
+        mayHaveRun ||= wasSent;
+        if (wasSent && kind !== null) this.#lose();
         if (wasSent && !mayRepeat) throw new GameError("outcome_unknown", 0, why, {}, { cause: error });
-        if (left <= 0) throw new GameError(wasSent ? "outcome_unknown" : "unreachable", 0, why, {}, { cause: error });
+        if (left <= 0) throw new GameError(mayHaveRun ? "outcome_unknown" : "unreachable", 0, why, {}, { cause: error });
       }
       await new Promise((resolve) => setTimeout(resolve, waitMs));
     }
+  }
+
+  // The server told which numbers are taken.
+  #settle() {
+    this.#doubted = null;
+    this.#isOpen = false;
+  }
+
+  #ran() {
+    this.#number++;
+    this.#settle();
+  }
+
+  // The present step was sent, and no answer came: its number may be taken or free.
+  #lose() {
+    this.#isOpen = true;
+    this.#doubted ??= this.#number;
+  }
+
+  // Whether the problem tells which number was free; the step has it now.
+  #finds(error) {
+    const { expected } = error.members;
+    if (error.code !== "out_of_order" || this.#doubted === null) return false;
+    if (!(this.#doubted <= expected && expected < this.#number)) return false;
+    this.#number = expected;
+    this.#settle();
+    return true;
   }
 
   async #send(kind, body, extras) {
@@ -111,6 +158,9 @@ export class Game {
     const time = (this.#signedMs = Math.max(Date.now(), this.#signedMs + 1));
     const digest = hex(await subtle.digest("SHA-256", body));
     const parts = [key, time, headers.session ?? "", headers.step_kind ?? "", headers.step ?? "", digest];
+    for (const name of ["run", "model", "version", "deadline_ms"]) {
+      if (name in headers) parts.push(`${name}:${headers[name]}`);
+    }
     const token = hex(await subtle.sign("HMAC", this.#hmac, encode(parts.join("\n"))));
     return { key, time: String(time), token };
   }
@@ -120,6 +170,20 @@ export class Game {
     const pairs = told.split(",").map((part) => [part.slice(0, part.lastIndexOf("=")), part.slice(part.lastIndexOf("=") + 1)]);
     this.#versions = Object.fromEntries(pairs.map(([model, number]) => [model.trim(), Number(number)]));
   }
+}
+
+// The very bytes of what a game sends, copied: it may use its buffer for the next observation.
+function bytesOf(data) {
+  if (typeof data === "string") return new TextEncoder().encode(data);
+  if (ArrayBuffer.isView(data)) return new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice();
+  if (Object.prototype.toString.call(data) === "[object ArrayBuffer]") return new Uint8Array(data).slice();
+  throw new TypeError("a step takes a string, an ArrayBuffer or a view of one; JSON.stringify makes a string");
+}
+
+function checkHeader(name, value) {
+  if (value === undefined || value === null || /^([!-~]([ -~]*[!-~])?)?$/.test(value)) return;
+  const detail = `this ${name} cannot be sent: a header is printable ASCII without blanks around it; choose another ${name}`;
+  throw new GameError("bad_request", 0, detail);
 }
 
 function problem(status, body) {

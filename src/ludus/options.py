@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -82,7 +83,7 @@ def parse(name: str, kind: Any, value: Any) -> Any:
     """`value` as `kind`: bool, int, float, str, `X | None`, or a tuple of one of them (as text: `64,64`)."""
     try:
         return _parse(kind, value)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise ConfigError(f"{name}={value!r} is not {_spell(kind)}.") from None
 
 
@@ -129,6 +130,8 @@ def _checked(name: str, value: Any, metadata: Mapping[str, Any]) -> Any:
         raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}.{hint}")
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, int | float) and not isinstance(number, bool):
+            if isinstance(number, float) and math.isnan(number):
+                raise ConfigError(f"{name}={number} is not a number.")
             if low is not None and number < low:
                 raise ConfigError(f"{name}={number} is less than {low}, the least it can be.")
             if high is not None and number > high:

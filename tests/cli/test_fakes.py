@@ -87,6 +87,35 @@ def test_a_number_of_games_that_is_none_is_refused(games: str, capsys: pytest.Ca
     assert "--games" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "fake-actor --port 99999",
+        "fake-actor --port -1",
+        "fake-actor --lease-s nan",
+        "fake-actor --lease-s 0",
+        "fake-actor --delay-ms -5",
+        "fake-actor --delay-ms nan",
+        "fake-actor --seconds -1",
+        "fake-actor --token schlüssel",
+        "fake-game --url http://h:99999",
+        "fake-game --ca /no/such/file",
+        "fake-game --body-bytes -1",
+        "fake-game --rate nan",
+        "fake-game --token schlüssel",
+        "conformance --url http://h:99999",
+        "conformance --ca /no/such/file",
+        "conformance --lease-s nan",
+    ],
+)
+def test_an_argument_that_cannot_be_is_refused_in_words(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = line.split()
+    assert main([*words, "--seconds", "0"] if words[0] == "fake-actor" and "--seconds" not in words else words) == 2
+    told = capsys.readouterr().err
+    assert words[1].removeprefix("--").partition("-")[0] in told
+    assert "Traceback" not in told
+
+
 def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

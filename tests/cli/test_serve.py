@@ -8,13 +8,15 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
+import trustme
 
 import ludus
 from ludus.cli.main import main
-from ludus.cli.serve import parse_canary
+from ludus.cli.serve import parse_canaries, parse_canary
 from ludus.errors import ConfigError
 from ludus.gateway.client import GameClient
 from ludus.remote import promotion
+from ludus.remote.serving import serve, shares_of
 from ludus.services.weights.store import VersionStore
 
 
@@ -52,6 +54,56 @@ def test_a_canary_that_is_none_is_refused(text):
         parse_canary(text)
 
 
+def test_a_tag_has_one_share(capsys):
+    assert parse_canaries(["a=10%", "b=20%"]) == {"a": 0.1, "b": 0.2}
+    assert main(["serve", "t", "--canary", "a=10%", "--canary", "a=20%"]) == 2
+    assert "--canary a is given twice" in capsys.readouterr().err
+
+
+def test_a_canary_is_not_the_rest_as_well():
+    with pytest.raises(ConfigError, match="'production' is a canary, and what the rest"):
+        shares_of("production", {"production": 0.1})
+
+
+def test_a_port_that_there_is_not_is_refused(capsys):
+    assert main(["serve", "t", "--port", "99999"]) == 2
+    assert "the most it can be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["missing", "no PEM", "not of each other"])
+def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(what, tmp_path):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    if what == "no PEM":
+        cert.write_text("x")
+        key.write_text("x")
+    elif what == "not of each other":
+        authority = trustme.CA()
+        authority.issue_cert("127.0.0.1").cert_chain_pems[0].write_to_path(cert)
+        authority.issue_cert("127.0.0.1").private_key_pem.write_to_path(key)
+    with pytest.raises(ConfigError, match=r"the certificate .*cert\.pem with the key .*key\.pem cannot be used"):
+        serve(tmp_path, tls_cert=str(cert), tls_key=str(key))
+
+
+def test_a_token_that_cannot_be_a_header_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="printable ASCII"):
+        serve(tmp_path, token="schlüssel")
+
+
+@pytest.mark.parametrize("version", ["999", "candidat", "²"])
+def test_a_version_that_no_model_has_is_refused(version, tmp_path):
+    VersionStore(tmp_path / "models").publish("other", {"w": np.zeros(2)}, number=0)
+    with pytest.raises(ConfigError, match=f"no version '{version}' .*other: 0"):
+        serve(tmp_path, version=version, actor="ludus.remote.fake.actor:FakeActor")
+    with pytest.raises(ConfigError, match=f"no version '{version}'"):
+        serve(tmp_path, version="0", canary={version: 0.5}, actor="ludus.remote.fake.actor:FakeActor")
+
+
+@pytest.mark.parametrize("name", ["nofile", "."])
+def test_a_recording_that_cannot_be_read_is_told(name, tmp_path, capsys):
+    assert main(["replay", str(tmp_path / name)]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
 def interrupted(process):
     """Its exit code after Ctrl-C; it does not outlive the test, whatever it does."""
     process.send_signal(signal.SIGINT)
@@ -65,6 +117,8 @@ def interrupted(process):
 def test_a_trained_trial_is_served_promoted_rolled_back_and_played_again(tmp_path, capsys):
     run = ludus.train("ppo", "CartPole-v1", steps=4096, seed=1, eval_episodes=0, project=str(tmp_path), trial="t")
     folder = run.trial_dir
+    assert main(["serve", str(folder), "--port", "0", "--version", "999"]) == 2
+    assert "no version '999'" in capsys.readouterr().err
 
     def serve(*more):
         words = [sys.executable, "-m", "ludus.cli.main", "serve", str(folder), "--port", "0", "--json", *more]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import hashlib
 import http.server
 import json
+import resource
 import shutil
 import socket
+import socketserver
 import ssl
 import subprocess
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -55,6 +60,111 @@ class VersionedActor(EchoActor):
         session.pin("policy", 7)
         session.pin("critic", 3)
         return data
+
+
+LOSSES = ["a", "late 1", "b", "lost 2", "c", "late 3", "lost 4", "d", "lost 5", "late 6", "e"]
+LOST = [
+    "1:a",
+    "?",
+    "3:b",
+    "?",
+    "4:c",
+    "?",
+    "?",
+    "6:d",
+    "?",
+    "?",
+    "7:e",
+]  # what a CountingActor answers through `losing`
+
+
+@contextlib.contextmanager
+def listening(handle: Callable[[socket.socket], None]) -> Iterator[int]:
+    """The port of a server that calls `handle` with each connection, in a thread, and then closes it."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                handle(self.request)
+
+        def finish(self) -> None:
+            self.request.close()  # at once: what was not read is answered with a reset
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join(5.0)
+
+
+def read_head(connection: socket.socket) -> tuple[bytes, int, bytes]:
+    """A message up to its body, the size of that, and what of it has come already; empty when nothing more comes."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        part = connection.recv(65536)
+        if not part:
+            return b"", 0, b""
+        data += part
+    head, _, body = data.partition(b"\r\n\r\n")
+    lines = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+    return head + b"\r\n\r\n", int(lines.get(b"content-length", b"0")), body
+
+
+def read_message(connection: socket.socket) -> tuple[bytes, bytes]:
+    head, size, body = read_head(connection)
+    while len(body) < size:
+        body += connection.recv(65536)
+    return head, body
+
+
+@contextlib.contextmanager
+def losing(port: int) -> Iterator[int]:
+    """Before the server of that port, one that hangs up on `lost` steps, and instead of the answer to `late` ones."""
+
+    def handle(game: socket.socket) -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=10.0) as server:
+            while True:
+                head, body = read_message(game)
+                if not head or body.startswith(b"lost"):
+                    return
+                server.sendall(head + body)
+                answer = b"".join(read_message(server))
+                if body.startswith(b"late"):
+                    return
+                game.sendall(answer)
+
+    with listening(handle) as own:
+        yield own
+
+
+@contextlib.contextmanager
+def refusing(refused: list[int]) -> Iterator[int]:
+    """A server that answers `ok`, but refuses large bodies before it has read them, and hangs up; notes their sizes."""
+
+    def handle(game: socket.socket) -> None:
+        while True:
+            head, size, body = read_head(game)
+            if not head:
+                return
+            if size > 1000:
+                refused.append(size)
+                told = b'{"code": "too_large", "detail": "no"}'
+                game.sendall(
+                    b"HTTP/1.1 413 Too Large\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(told) + told
+                )
+                return
+            while len(body) < size:
+                body += game.recv(65536)
+            game.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+
+    with listening(handle) as own:
+        yield own
 
 
 def free_port() -> int:
@@ -303,10 +413,107 @@ def test_a_server_of_another_kind_is_told_by_what_it_answers() -> None:
     assert (raised.value.code, raised.value.status, raised.value.detail) == ("http", 418, "teapot")
 
 
-@pytest.mark.parametrize("url", ["ftp://127.0.0.1", "http://", ""])
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1", "http://", "", "http://h:99999", "http://h:x", "http://[::1"])
 def test_a_url_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(errors.ConfigError):
+    with pytest.raises(errors.ConfigError, match=r"like http://127\.0\.0\.1:8000"):
         Place(url)
+
+
+@pytest.mark.parametrize("option", [{"token": "schlüssel"}, {"token": "a\r\nb: c"}, {"run": " 2"}, {"session": "é"}])
+def test_what_cannot_be_a_header_is_refused_before_anything_is_sent(option: dict[str, str]) -> None:
+    with pytest.raises(errors.ConfigError, match="printable ASCII"):
+        GameClient("http://127.0.0.1:1", **option)
+    with pytest.raises(errors.ConfigError, match="printable ASCII"):
+        AsyncGameClient("http://127.0.0.1:1", **option)
+
+
+def test_a_step_after_a_lost_one_is_not_taken_for_its_repetition() -> None:
+    with serving(CountingActor) as url, losing(url.port) as port, GameClient(f"127.0.0.1:{port}", retries=0) as game:
+        game.start()
+        assert [_told(game, data) for data in LOSSES] == LOST
+        assert game.end() == b"7"
+
+
+def test_a_tick_after_a_start_that_was_answered_to_nobody_is_the_first() -> None:
+    with serving(CountingActor) as url, losing(url.port) as port, GameClient(f"127.0.0.1:{port}", retries=0) as game:
+        with pytest.raises(errors.OutcomeUnknown):
+            game.start(b"late")
+        assert game.tick(b"x") == b"1:x"
+
+
+def test_a_step_that_was_sent_once_is_not_told_to_be_unreachable_later() -> None:
+    with listening(lambda game: game.settimeout(read_message(game) and None)) as port:
+        game = GameClient(f"127.0.0.1:{port}", retries=1)
+        game._sleep = lambda _seconds: setattr(game._place, "port", free_port())
+        with game, pytest.raises(errors.OutcomeUnknown):
+            game.start()
+
+
+def test_an_interrupted_step_is_not_mistaken_for_the_next() -> None:
+    with serving(CountingActor) as url, GameClient(url, "interrupted") as game:
+        game.start()
+        connection = game._connect()
+        read = connection.getresponse
+
+        def interrupt() -> Any:
+            raise KeyboardInterrupt
+
+        connection.getresponse = interrupt  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            game.tick(b"x")
+        connection.getresponse = read  # type: ignore[method-assign]
+        assert game.tick(b"y") in (b"1:y", b"2:y")  # whether the first was read before its connection was closed
+
+
+def test_a_body_that_is_too_large_is_told_as_such_and_not_sent_again() -> None:
+    refused: list[int] = []
+    with refusing(refused) as port, GameClient(f"127.0.0.1:{port}") as game:
+        game.start()
+        with pytest.raises(GameError, match="too_large"):
+            game.tick(bytes(20_000_000))
+        assert game.tick(b"x") == b"ok"
+    assert refused == [20_000_000]
+
+
+def test_a_process_with_many_files_can_play() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("this user may not open so many")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    try:
+        with serving(CountingActor) as url, GameClient(url, "high", numbered=False) as game:
+            game.start()
+            connection = game._connect()
+            assert connection.sock is not None
+            with connection.sock as low:
+                connection.sock = socket.socket(fileno=fcntl.fcntl(low.fileno(), fcntl.F_DUPFD_CLOEXEC, 1500))
+                connection.sock.settimeout(10.0)
+                assert game.tick(b"x") == b"1:x"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _told(game: GameClient, data: str) -> str:
+    try:
+        return game.tick(data.encode()).decode()
+    except errors.OutcomeUnknown:
+        return "?"
+
+
+def test_what_a_start_and_a_deadline_ask_for_is_signed_too() -> None:
+    async def play(url: str) -> bytes:
+        client = AsyncGameClient(url, secret="S", run="2")
+        await client.start(model="policy", version=7)
+        answer = await client.tick(b"1", deadline_ms=5000)
+        client.close()
+        return answer
+
+    with serving(SlowActor, secret="S") as url:
+        with GameClient(url, secret="S", run="1") as game:
+            game.start(model="policy", version="latest")
+            assert game.tick(b"1", deadline_ms=5000) == b"done 1"
+            assert game.stateless(b"1", deadline_ms=5000) == b"done 1"
+        assert asyncio.run(play(url)) == b"done 1"
 
 
 def test_two_signatures_of_the_same_are_never_alike() -> None:
@@ -377,6 +584,78 @@ def test_a_problem_and_a_missing_server_are_raised_on_an_event_loop() -> None:
         asyncio.run(AsyncGameClient(f"http://127.0.0.1:{free_port()}", retries=0).start())
 
 
+@pytest.mark.parametrize("numbered", [True, False])
+def test_the_answer_to_a_cancelled_step_is_nobodys(numbered: bool) -> None:
+    with serving(SlowActor) as url:
+
+        async def play() -> list[bytes]:
+            client = AsyncGameClient(url, numbered=numbered)
+            await client.start()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.tick(b"150"), 0.05)
+            answers = [await client.tick(b"%d" % i) for i in range(4)]
+            client.close()
+            return answers
+
+        assert asyncio.run(play()) == [b"done %d" % i for i in range(4)]
+
+
+def test_a_step_after_a_lost_one_is_not_taken_for_its_repetition_on_an_event_loop() -> None:
+    async def play(port: int) -> list[str]:
+        client = AsyncGameClient(f"127.0.0.1:{port}", retries=0)
+        await client.start()
+        told = []
+        for data in LOSSES:
+            try:
+                told.append((await client.tick(data.encode())).decode())
+            except errors.OutcomeUnknown:
+                told.append("?")
+        client.close()
+        return told
+
+    with serving(CountingActor) as url, losing(url.port) as port:
+        assert asyncio.run(play(port)) == LOST
+
+
+def test_what_nobody_asked_for_is_no_answer() -> None:
+    def handle(game: socket.socket) -> None:
+        for answer in (b"start", b"tick"):
+            if not read_message(game)[0]:
+                return
+            game.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(answer), answer))
+            if answer == b"start":
+                game.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwrong")
+
+    async def play(port: int) -> bytes:
+        client = AsyncGameClient(f"127.0.0.1:{port}")
+        await client.start()
+        wire = client._wire
+        while wire is not None and wire.is_open:  # until what is wrong has come
+            await asyncio.sleep(0.01)
+        answer = await client.tick(b"x")
+        client.close()
+        return answer
+
+    with listening(handle) as port:
+        assert asyncio.run(asyncio.wait_for(play(port), 10.0)) == b"start"
+
+
+def test_a_body_that_is_too_large_is_told_as_such_on_an_event_loop() -> None:
+    async def play(port: int) -> bytes:
+        client = AsyncGameClient(f"127.0.0.1:{port}")
+        await client.start()
+        with pytest.raises(GameError, match="too_large"):
+            await client.tick(bytes(20_000_000))
+        answer = await client.tick(b"x")
+        client.close()
+        return answer
+
+    refused: list[int] = []
+    with refusing(refused) as port:
+        assert asyncio.run(play(port)) == b"ok"
+    assert refused == [20_000_000]
+
+
 # ---- C++ and JavaScript
 
 
@@ -397,13 +676,17 @@ int main(int, char** argv) {
     ludus::Options options;
     options.retries = 1;
     options.numbered = mode != "unnumbered";
+    if (mode == "signed") {
+        options.secret = "S";
+        options.run = "2";
+    }
     ludus::Game game("127.0.0.1", std::atoi(argv[2]), "driven", options);
     try {
         if (mode == "stateless") {
             std::cout << game.stateless("a") << " " << game.stateless("b") << "\n";
             return 0;
         }
-        game.start();
+        mode == "signed" ? game.start("", "policy", "7") : game.start();
         std::cout << "started\n";
         if (mode == "deadline") {
             try { game.tick("300", 20); } catch (const ludus::Error& error) { std::cout << error.code << "\n"; }
@@ -412,6 +695,19 @@ int main(int, char** argv) {
             std::cout << game.tick("x") << "\n";
             try { game.tick("x"); } catch (const ludus::Error& error) {
                 std::cout << error.code << " " << error.members.at("id").size() << "\n";
+            }
+            std::cout << game.tick("x") << "\n";
+        } else if (mode == "losses") {
+            for (const char* data : {%s}) {
+                try { std::cout << game.tick(data) << "\n"; } catch (const ludus::Error& error) {
+                    std::cout << (error.code == "outcome_unknown" ? "?" : error.code) << "\n";
+                }
+            }
+        } else if (mode == "signed") {
+            std::cout << game.tick("1", 5000) << "\n";
+        } else if (mode == "large") {
+            try { game.tick(std::string(20'000'000, 'x')); } catch (const ludus::Error& error) {
+                std::cout << error.code << " " << error.status << "\n";
             }
             std::cout << game.tick("x") << "\n";
         } else if (mode == "versions") {
@@ -434,7 +730,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("g++") is None:
         pytest.skip("there is no g++ here")
     folder = tmp_path_factory.mktemp("cpp")
-    (folder / "driver.cpp").write_text(DRIVER)
+    (folder / "driver.cpp").write_text(DRIVER.replace("%s", json.dumps(LOSSES)[1:-1]))
     include = ("-I", str(CLIENTS / "cpp"), "-pthread")
     compiling = [
         subprocess.Popen(
@@ -537,6 +833,28 @@ def test_the_cpp_client_hashes_as_everybody_does(compiled: Path, size: int) -> N
     assert _drive(compiled, "sha", data=data) == [hashlib.sha256(data).hexdigest()]
 
 
+def test_the_cpp_client_signs_what_a_start_and_a_deadline_ask_for(compiled: Path) -> None:
+    with serving(SlowActor, secret="S") as url:
+        assert _drive(compiled, "signed", str(url.port)) == ["started", "done 1"]
+
+
+def test_a_step_of_the_cpp_client_after_a_lost_one_is_not_taken_for_its_repetition(compiled: Path) -> None:
+    with serving(CountingActor) as url, losing(url.port) as port:
+        assert _drive(compiled, "losses", str(port)) == ["started", *LOST]
+
+
+def test_the_cpp_client_tells_that_a_body_is_too_large_and_does_not_send_it_again(compiled: Path) -> None:
+    refused: list[int] = []
+    with refusing(refused) as port:
+        assert _drive(compiled, "large", str(port)) == ["started", "too_large 413", "ok"]
+    assert refused == [20_000_000]
+
+
+def test_another_language_refuses_a_token_that_cannot_be_a_header(program: Program) -> None:
+    for token in ("schlüssel", "a\r\nb: c"):
+        assert program.play(1, "one", 1, token) == ["error bad_request 0"]
+
+
 def _drive(compiled: Path, *words: str, data: bytes = b"") -> list[str]:
     done = subprocess.run([str(compiled / "driver"), *words], input=data, capture_output=True, timeout=30, check=True)
     return done.stdout.decode().splitlines()
@@ -552,10 +870,27 @@ const plays = {
   failing: async (game) => [await told(game.tick("x")), await told(game.tick("x")), await told(game.tick("x"))],
   versions: async (game) => { await game.tick("x"); return game.versions; },
   unnumbered: async (game) => [await told(game.tick("x"))],
+  losses: async (game) => { const all = []; for (const data of %s) all.push(await told(game.tick(data))); return all; },
+  signed: async (game) => [await told(game.tick("1", { deadlineMs: 5000 }))],
+  large: async (game) => [await told(game.tick(new Uint8Array(20_000_000))), await told(game.tick("x"))],
+  bytes: async (game) => {
+    const floats = new Float32Array([9, 0.5, -2]), all = [];
+    const shared = new Uint8Array(new SharedArrayBuffer(2)).fill(7);
+    const whole = [floats.buffer.slice(4), new Int16Array([300, -1]), shared];
+    for (const data of [floats.subarray(1), new DataView(floats.buffer, 4), ...whole]) {
+      all.push(Buffer.from(await game.tick(data)).toString("hex"));
+    }
+    for (const data of [5, [1, 2], {}, null, undefined]) {
+      all.push(await game.tick(data).then(() => "sent", (error) => error.constructor.name));
+    }
+    return all;
+  },
 };
 for (const [mode, url] of process.argv.slice(2).map((word) => word.split(","))) {
-  const game = new Game(url, "driven", { retries: 1, numbered: mode !== "unnumbered" });
-  if (mode !== "stateless") await game.start(new Uint8Array([109, 97, 112]));
+  const more = mode === "signed" ? { secret: "S", run: "2" } : {};
+  const game = new Game(url, "driven", { retries: 1, numbered: mode !== "unnumbered", ...more });
+  const wanted = mode === "signed" ? { model: "policy", version: 7 } : {};
+  if (mode !== "stateless") await game.start(new Uint8Array([109, 97, 112]), wanted);
   console.log(mode, JSON.stringify(await plays[mode](game)));
 }
 """
@@ -564,13 +899,23 @@ for (const [mode, url] of process.argv.slice(2).map((word) => word.split(","))) 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
 def test_the_js_client_knows_the_rest_of_the_protocol(tmp_path: Path) -> None:
     script = tmp_path / "driver.mjs"
-    script.write_text(NODE_DRIVER % (CLIENTS / "js" / "ludus.mjs"))
-    actors = {"stateless": CountingActor, "deadline": SlowActor, "failing": FailingActor, "versions": VersionedActor}
+    script.write_text(NODE_DRIVER % (CLIENTS / "js" / "ludus.mjs", json.dumps(LOSSES)))
+    actors = {
+        "stateless": CountingActor,
+        "deadline": SlowActor,
+        "failing": FailingActor,
+        "versions": VersionedActor,
+        "bytes": EchoActor,
+    }
     with ExitStack() as stack:
         words = [f"{mode},{stack.enter_context(serving(actor))}" for mode, actor in actors.items()]
         counting = stack.enter_context(serving(CountingActor))
         proxy = stack.enter_context(CuttingProxy(counting.port, every=2, keep=10))
         words.append(f"unnumbered,{proxy.url}")
+        words.append(f"signed,{stack.enter_context(serving(SlowActor, secret='S'))}")
+        words.append(f"large,{stack.enter_context(serving(CountingActor, max_body_bytes=1000))}")
+        lossy = stack.enter_context(losing(stack.enter_context(serving(CountingActor)).port))
+        words.append(f"losses,http://127.0.0.1:{lossy}")
         done = subprocess.run(["node", str(script), *words], capture_output=True, text=True, timeout=60, check=False)
         num_steps = counting.call(counting.gateway.figures)["num_steps"]
     assert done.stderr == ""
@@ -581,5 +926,9 @@ def test_the_js_client_knows_the_rest_of_the_protocol(tmp_path: Path) -> None:
         "failing": ["1:x", "actor_failed 500", "3:x"],
         "versions": {"policy": 7, "critic": 3},
         "unnumbered": ["outcome_unknown 0"],
+        "losses": [each.replace("?", "outcome_unknown 0") for each in LOST],
+        "signed": ["done 1"],
+        "large": ["too_large 413", "1:x"],
+        "bytes": [*["0000003f000000c0"] * 3, "2c01ffff", "0707", *["TypeError"] * 5],
     }
     assert num_steps == 1

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 import ssl
 import time
 
@@ -382,3 +383,103 @@ def test_any_connection_carries_any_session_whichever_worker_has_it(tmp_path):
                 assert (await clients[0].ask("end", f"s{number}"))[2] == b"3"
 
     asyncio.run(asyncio.wait_for(test(), 30))
+
+
+@run
+async def test_an_offer_of_another_protocol_is_declined_and_the_request_read_whole():
+    async with serving() as gateway:
+        client = await connect(gateway)
+        offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAAB"}
+        assert (await client.ask("start", "a", b"map 7", **offer))[2] == b"map 7"
+        client.write("tick", "a", b"x", **offer)
+        client.write("tick", "a", b"y")
+        assert [(await client.read())[2] for _ in range(2)] == [b"x/1", b"y/2"]
+        for piece in (
+            b"POST /step HTTP/1.1\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-le",
+            b"ngth: 2\r\n\r\nz",
+            b"z",
+        ):
+            client.writer.write(piece)
+            await asyncio.sleep(0.02)
+        assert (await client.read())[2] == b"zz/1"
+        assert await client.code(method="CONNECT") == "bad_request"
+        assert await client.reader.read() == b""
+
+
+@run
+async def test_what_comes_behind_a_body_in_chunks_is_no_header_and_limited():
+    async with serving() as gateway:
+        client = await connect(gateway)
+        await client.ask("start", "a")
+        await client.ask("start", "b")
+        chunks = b"1\r\nx\r\n0\r\nsession: b\r\nstep_kind: end\r\nx: 1\r\nx: 2\r\n\r\n"
+        head = b"POST /step HTTP/1.1\r\nsession: a\r\nstep_kind: tick\r\ntransfer-encoding: chunked\r\n\r\n"
+        client.writer.write(head + chunks)
+        status, headers, body = await client.read()
+        assert (status, headers["session"], body) == (200, "a", b"x/1")
+        assert (await client.ask("tick", "b", b"y"))[2] == b"y/1"
+        client.writer.write(head + b"1\r\nx\r\n0\r\n")
+        for number in range(100):
+            client.writer.write(b"x-%d: %b\r\n" % (number, b"v" * 1000))
+            await asyncio.sleep(0.001)
+        assert (await client.read())[0] == 413
+
+
+@run
+async def test_a_refusal_waits_for_the_answers_to_what_was_asked_before():
+    async with serving(Sleeper) as gateway:
+        client = await connect(gateway)
+        await client.ask("start", "a")
+        client.write("tick", "a", b"0.1")
+        client.write("tick", "a", b"0.01")
+        client.writer.write(b"nonsense\r\n\r\n")
+        assert [(await client.read())[2] for _ in range(2)] == [b"0.1/1", b"0.01/2"]
+        assert (await client.read())[0] == 400
+        assert await client.reader.read() == b""
+
+
+@run
+async def test_a_game_that_is_refused_while_it_sends_gets_to_read_why():
+    def send_too_much():
+        with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as game:
+            game.sendall(b"POST /step HTTP/1.1\r\ncontent-length: 3000000\r\n\r\n")
+            for _ in range(3):
+                game.sendall(bytes(1_000_000))
+                time.sleep(0.05)
+            return game.recv(1000)
+
+    async with serving(http=HttpLimits(max_body_bytes=1000)) as gateway:
+        assert (await asyncio.to_thread(send_too_much)).startswith(b"HTTP/1.1 413 ")
+
+
+@run
+async def test_a_connection_that_the_game_half_closed_is_closed_after_its_last_answer():
+    async with serving(Sleeper) as gateway:
+        client = await connect(gateway)
+        client.write(data=b"0.1")
+        client.writer.write_eof()
+        assert (await client.read())[2] == b"0.1/1"
+        assert await asyncio.wait_for(client.reader.read(), 5) == b""
+
+
+@run
+async def test_an_empty_line_between_requests_begins_none():
+    async with serving(http=HttpLimits(request_s=0.2)) as gateway:
+        client = await connect(gateway)
+        await client.ask(data=b"x")
+        client.writer.write(b"\r\n")
+        await asyncio.sleep(1.0)
+        assert (await client.ask(data=b"x"))[2] == b"x/2"
+
+
+@run
+async def test_a_deadline_counts_from_the_arrival_of_its_request_also_behind_others():
+    async with serving(Sleeper) as gateway:
+        client = await connect(gateway)
+        await client.ask("start", "a")
+        began = time.monotonic()
+        client.write("tick", "a", b"1.0")
+        client.write("tick", "a", b"20", deadline_ms=1200)
+        assert (await client.read())[0] == 200
+        assert (await client.read())[0] == 504
+        assert time.monotonic() - began < 2.0

@@ -1,15 +1,18 @@
 """Sessions that were written down are played again through today's code."""
 
 import asyncio
+import resource
 
 import pytest
+from house import Clock
 
 from ludus.errors import DataError
 from ludus.gateway.actor import Actor
 from ludus.gateway.record import Recorder, read_recording
 from ludus.gateway.replay import replay
-from ludus.gateway.sessions import Sessions
-from ludus.gateway.step import Step
+from ludus.gateway.session import FOLLOW, Session, current
+from ludus.gateway.sessions import SessionLimits, Sessions
+from ludus.gateway.step import Answer, Step
 
 
 class Counter(Actor):
@@ -98,3 +101,89 @@ def test_a_recording_that_was_cut_off_is_read_up_to_there(tmp_path):
     (tmp_path / "other").write_bytes(b"\x05\0\0\0hello")
     with pytest.raises(DataError, match="not a recording"):
         read_recording(tmp_path / "other")
+
+
+class Versioned(Actor):
+    """Answers the life it is of, and the version it plays."""
+
+    newest = 1
+
+    def start(self, session, data):
+        self.count = 0
+        return f"run {session.run!r}"
+
+    def tick(self, data):
+        session = current.get()
+        wanted = session.wanted("m")
+        if wanted == FOLLOW:
+            session.pin("m", Versioned.newest)
+        elif "m" not in session.versions:
+            session.pin("m", wanted if isinstance(wanted, int) else Versioned.newest)
+        self.count = getattr(self, "count", 0) + 1
+        return b"version %d" % session.versions["m"]
+
+    def end(self, data):
+        return b"%d ticks" % self.count
+
+
+def test_each_step_is_replayed_in_its_run_with_the_versions_it_played(tmp_path):
+    async def play():
+        recorder, clock = Recorder(tmp_path / "log"), Clock()
+        sessions = Sessions(Versioned, observer=recorder, limits=SessionLimits(lease_s=10), clock=clock)
+
+        def step(kind, session, **more):
+            answers = []
+            sessions.step(Step(kind, session, b"", **more), answers.append)
+            return answers[0].body
+
+        Versioned.newest = 1
+        step("start", "follows", wants={"": FOLLOW})
+        step("start", "stays", run="r")
+        for newest in (1, 2, 3):
+            Versioned.newest = newest
+            step("tick", "follows")
+            step("tick", "stays")
+            step(None, "")
+        clock.now += 11
+        sessions.sweep()
+        assert step("start", "stays", run="r") == b"run 'r'", "the same life again, after its lease"
+        assert step("tick", "stays") == b"version 3"
+        assert step("end", "stays") == b"1 ticks"
+        await sessions.leave(1.0)
+        recorder.close()
+
+    asyncio.run(play())
+    steps = list(read_recording(tmp_path / "log")[1])
+    assert [each.versions["m"] for each in steps if each.session == "follows" and each.kind == "tick"] == [1, 2, 3]
+    assert [each.versions for each in steps if each.kind is None] == [{"m": 1}, {"m": 2}, {"m": 3}]
+    Versioned.newest = 9
+    report = asyncio.run(replay(steps, Versioned))
+    assert (report.num_sessions, report.num_steps, report.first) == (3, 14, None)
+
+
+def test_a_session_whose_end_was_not_recorded_may_begin_again(tmp_path):
+    record(tmp_path / "log")
+    steps = [each for each in read_recording(tmp_path / "log")[1] if each.kind != "end"]
+    report = asyncio.run(replay(steps, Counter))
+    assert (report.num_sessions, report.num_steps, report.num_different) == (3, 12, 0)
+
+
+def test_what_does_not_fit_is_left_out_and_the_rest_can_be_read(tmp_path):
+    recorder = Recorder(tmp_path / "log")
+
+    def tell(data):
+        recorder(Step("tick", "a", data), Answer(200, b""), Session("a"))
+
+    tell(b"first")
+    size = (tmp_path / "log").stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="large"):
+            tell(b"x" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "log").stat().st_size == size
+    tell(b"second")
+    recorder.close()
+    assert [each.data for each in read_recording(tmp_path / "log")[1]] == [b"first", b"second"]

@@ -1,95 +1,14 @@
-"""Sessions without HTTP: turns, numbers, leases, ends. Time is a counter."""
+"""Sessions without HTTP: turns, numbers, leases, ends."""
 
 import asyncio
 
 import pytest
+from house import Echo, Hasty, House, Slow, run
 
-from ludus.gateway.actor import Actor
+from ludus.gateway.actor import Actor, call_end
 from ludus.gateway.journal import Journal, read_journal
 from ludus.gateway.session import current
-from ludus.gateway.sessions import SessionLimits, Sessions
-from ludus.gateway.step import Answer, Step
-
-
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
-class Echo(Actor):
-    """Notes everything that it was called for."""
-
-    def __init__(self, log):
-        self.log = log
-
-    def start(self, session, data):
-        self.session = session
-        self.log.append(("start", str(session), data))
-        return b"s" + data
-
-    def tick(self, data):
-        self.log.append(("tick", str(self.session), data))
-        if data == b"raise":
-            raise ValueError("as asked")
-        if data == b"dict":
-            return {"a": 1}
-        return b"t" + data
-
-    def end(self, data, reason):
-        self.log.append(("end", str(self.session), data, reason))
-        return b"e" + data
-
-
-class Slow(Echo):
-    """Each tick waits until it is let go."""
-
-    gates: dict = {}  # noqa: RUF012 - the test's own
-
-    async def tick(self, data):
-        assert current.get() is self.session
-        gate = self.gates.setdefault(data, asyncio.Event())
-        await gate.wait()
-        return Echo.tick(self, data)
-
-
-class Hasty(Slow):
-    def fallback(self, data):
-        return b"f" + data
-
-
-class House:
-    """Sessions, and the answers of every step."""
-
-    def __init__(self, cls=Echo, journal=None, **limits):
-        self.log = []
-        self.clock = Clock()
-        Slow.gates = {}
-        self.sessions = Sessions(
-            lambda: cls(self.log), limits=SessionLimits(**limits), clock=self.clock, journal=journal
-        )
-
-    def send(self, kind, session="a", data=b"", number=None, **more) -> asyncio.Future[Answer]:
-        future = asyncio.get_running_loop().create_future()
-        self.sessions.step(Step(kind, session, data, number, **more), future.set_result)
-        return future
-
-    def now(self, *args, **kwargs) -> Answer:
-        future = self.send(*args, **kwargs)
-        assert future.done(), "an ordinary method is answered at once"
-        return future.result()
-
-
-def run(test):
-    """An async test as an ordinary one."""
-
-    def wrapped():
-        asyncio.run(asyncio.wait_for(test(), 20))
-
-    wrapped.__name__, wrapped.__doc__ = test.__name__, test.__doc__
-    return wrapped
+from ludus.gateway.step import BadStep, Step
 
 
 @run
@@ -251,13 +170,15 @@ async def test_a_repetition_that_arrives_while_the_step_runs_waits_for_it():
     house.now("start")
     first, again = house.send("tick", data=b"x", number=1), house.send("tick", data=b"x", number=1)
     ahead, gap = house.send("tick", data=b"y", number=2), house.send("tick", data=b"z", number=4)
+    ahead_again = house.send("tick", data=b"y", number=2)
     await asyncio.sleep(0)
     assert gap.result().code == "out_of_order"
     Slow.gates[b"x"].set()
     Slow.gates.setdefault(b"y", asyncio.Event()).set()
     assert (await first).body == (await again).body == b"tx"
-    assert (await ahead).body == b"ty"
+    assert (await ahead).body == (await ahead_again).body == b"ty"
     assert len(house.log) == 3
+    assert house.sessions.statistics.num_repeats == 2
 
 
 @run
@@ -285,6 +206,19 @@ async def test_a_fallback_answers_for_a_tick_that_is_late_and_stays_the_answer()
         await asyncio.sleep(0.001)
     assert (await house.send("tick", data=b"y", number=2)).body == b"fy"
     assert house.sessions.statistics.num_fallbacks == 2
+
+
+@run
+async def test_a_repetition_that_gets_the_fallback_settles_the_answer_of_its_number():
+    house = House(Hasty)
+    house.now("start")
+    first = house.send("tick", data=b"x", number=1)
+    slow = house.send("tick", data=b"x", number=1, deadline_s=5)
+    assert (await house.send("tick", data=b"x", number=1, deadline_s=0.01)).body == b"fx"
+    Slow.gates[b"x"].set()
+    assert [(await each).body for each in (first, slow)] == [b"fx", b"fx"]
+    assert house.now("tick", data=b"x", number=1).body == b"fx"
+    assert house.sessions.statistics.num_fallbacks == 1
 
 
 @run
@@ -361,6 +295,27 @@ async def test_leaving_does_not_wait_for_a_step_without_end():
 
 
 @run
+async def test_what_is_not_asked_for_is_as_the_route_says():
+    class Asking(Actor):
+        def __init__(self, log):
+            pass
+
+        def tick(self, data):
+            return f"{current.get().wanted('m')} {current.get().wanted('other')}"
+
+    route = {"route": lambda: {"": "main"}, "stateless_route": lambda: {"": "any"}}
+    house, free = House(Asking, more=route), House(Asking)
+    for number, (wants, played) in enumerate(
+        [({}, b"main main"), ({"other": "3"}, b"main 3"), ({"": "follow"}, b"follow follow")]
+    ):
+        house.now("start", str(number), wants=wants)
+        assert house.now("tick", str(number)).body == played
+    assert house.now(None, "").body == b"any any"
+    assert house.now(None, "", wants={"other": "3"}).body == b"any 3"
+    assert free.now(None, "").body == b"follow follow"
+
+
+@run
 async def test_stateless_ticks_share_one_actor():
     class Counting(Actor):
         made = 0
@@ -423,3 +378,55 @@ def test_bytes_and_text_can_be_answered(output):
         assert house.now("tick").body == b"x"
 
     asyncio.run(test())
+
+
+class Ends:
+    """All the ways in which an `end` may be written."""
+
+    def plain(self, data):
+        return (data,)
+
+    def usual(self, data, reason):
+        return (data, reason)
+
+    def other_name(self, data, why):
+        return (data, why)
+
+    def by_name(self, data, *, reason):
+        return (data, reason)
+
+    def anything(self, data, **more):
+        return (data, more["reason"])
+
+    def rest(self, data, *rest):
+        return (data, *rest)
+
+    def option(self, data, verbose=False):
+        return (data, verbose)
+
+    def late(self, data, verbose=False, reason=""):
+        return (data, verbose, reason)
+
+
+@pytest.mark.parametrize(
+    ("end", "given"),
+    [
+        (Ends.plain, (b"x",)),
+        (Ends.usual, (b"x", "asked")),
+        (Ends.other_name, (b"x", "asked")),
+        (Ends.by_name, (b"x", "asked")),
+        (Ends.anything, (b"x", "asked")),
+        (Ends.rest, (b"x", "asked")),
+        (Ends.option, (b"x", False)),
+        (Ends.late, (b"x", False, "asked")),
+    ],
+)
+def test_an_end_is_given_the_reason_if_it_takes_one(end, given):
+    assert call_end(type("Ending", (Actor,), {"end": end})(), b"x", "asked") == given
+
+
+@pytest.mark.parametrize("name", [b"step_kind", b"step-kind", b"deadline_ms", b"game_id"])
+@pytest.mark.parametrize("more", [{}, {b"accept": b"*/*"}])
+def test_a_header_that_is_empty_is_not_one_that_is_absent(name, more):
+    with pytest.raises(BadStep):
+        Step.parse({b"host": b"h", b"content-length": b"0", name: b"", **more}, b"")

@@ -192,3 +192,16 @@ def test_new_sessions_are_shared_out_exactly(trial):
             counts[game.versions["net"]] += 1
             game.end()
     assert counts == {1: 36, 2: 4}
+
+
+def test_stateless_ticks_play_what_new_sessions_do(trial):
+    model = ludus.RemoteModel("net", nn.Linear(4, 3), forward_args=(np.zeros(4, np.float32),))
+    model.publish_weights(weights_of(1), tag="main")
+    model.publish_weights(weights_of(2))
+    actor = ludus.RemoteActor(route={"main": 1.0})
+    actor.serve(Actor=Asking, model="net")
+    obs = np.zeros(4, np.float32).tobytes()
+    with GameClient(actor.url) as game:
+        for number in (1, 2):
+            model.tag("main", number)
+            np.testing.assert_allclose(np.frombuffer(game.stateless(obs), np.float32), weights_of(number)["bias"])

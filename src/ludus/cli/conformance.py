@@ -8,10 +8,21 @@ from __future__ import annotations
 import argparse
 import json
 import ssl
+from dataclasses import asdict, dataclass
 
+from ludus import errors
+from ludus.cli import options
 from ludus.gateway import conformance
+from ludus.options import option
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "run", "trust"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Limits:
+    lease_s: float | None = option(None, help="the server's lease, to have that checked", minimum=0.1)
+    request_s: float = option(10.0, help="after how long it cuts off a slow request, for --slow", minimum=0.1)
+    max_body_bytes: int = option(16 * 1024 * 1024, help="the most it takes in a body", minimum=1)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,14 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", metavar="TEXT", default="conformance", help="what is sent with each step: something the actor takes"
     )
-    parser.add_argument("--lease-s", metavar="X", type=float, help="the server's lease, to have that checked")
     parser.add_argument("--slow", action="store_true", help="wait until the server cuts off a slow request, too")
-    parser.add_argument(
-        "--request-s", metavar="X", type=float, default=10.0, help="after how long it does that (default: 10)"
-    )
-    parser.add_argument(
-        "--max-body-bytes", metavar="N", type=int, default=16 * 1024 * 1024, help="the server's limit (default: 16 MiB)"
-    )
+    options.add_options(parser, _Limits())
     parser.add_argument("--ca", metavar="FILE", help="whose certificates are trusted, for an https url")
     parser.add_argument("--only", metavar="CODE", action="append", default=[], help="check only the rule of that code")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
@@ -41,12 +46,20 @@ def run(args: argparse.Namespace) -> int:
         token=args.token,
         secret=args.secret,
         only=args.only,
-        context=None if args.ca is None else ssl.create_default_context(cafile=args.ca),
+        context=trust(args.ca),
         data=args.data.encode(),
-        lease_s=args.lease_s,
         slow=args.slow,
-        request_s=args.request_s,
-        max_body_bytes=args.max_body_bytes,
+        **(asdict(_Limits()) | options.given_options(args, _Limits())),
     )
     print(json.dumps(report.to_json()) if args.json else report.text)
     return 0 if report.passed else 1
+
+
+def trust(ca: str | None) -> ssl.SSLContext | None:
+    """What trusts the certificates of that file, of `--ca`."""
+    if ca is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise errors.ConfigError(f"--ca {ca}: no certificates could be read from it: {error}") from None

@@ -8,10 +8,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from ludus.cli import options
+from ludus.gateway.client import check_header
 from ludus.gateway.gateway import GatewayOptions
 from ludus.gateway.sessions import SessionLimits
+from ludus.options import option
 from ludus.remote.fake.actor import FakeActor
 
 __all__ = ["add_arguments", "run"]
@@ -19,35 +23,42 @@ __all__ = ["add_arguments", "run"]
 _TELL_EVERY_S = 2.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Server:
+    port: int = option(8000, help="where it listens; 0: any that is free", minimum=0, maximum=65535)
+    host: str = option("127.0.0.1", help="beyond 127.0.0.1 a token or a secret is needed")
+    delay_ms: float = option(0.0, help="how long a tick takes", minimum=0, maximum=600_000)
+    lease_s: float = option(60.0, help="seconds that a session lives without a step", minimum=0.1)
+    seconds: float | None = option(None, help="end after that long, if not at Ctrl-C", minimum=0)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--port", metavar="N", type=int, default=8000, help="where it listens; 0: any (default: 8000)")
-    parser.add_argument("--host", default="127.0.0.1", help="beyond 127.0.0.1 a token or a secret is needed")
+    options.add_options(parser, _Server())
     for kind in ("start", "tick", "end"):
         default = f"fake_actor_{kind}_return"
         parser.add_argument(
             f"--{kind}-return", metavar="TEXT", default=default, help=f"what a {kind} is answered (default: {default})"
         )
     parser.add_argument("--echo", action="store_true", help="answer what is sent instead")
-    parser.add_argument("--delay-ms", metavar="X", type=float, default=0.0, help="how long a tick takes (default: 0)")
-    parser.add_argument("--lease-s", metavar="X", type=float, default=60.0, help="a session's lease (default: 60)")
     parser.add_argument("--token", metavar="TEXT", help="the bearer token that games must send")
     parser.add_argument("--secret", metavar="TEXT", help="the secret that games must sign with")
-    parser.add_argument("--seconds", metavar="X", type=float, help="end after that long (default: at Ctrl-C)")
 
 
 def run(args: argparse.Namespace) -> int:
-    options = GatewayOptions(
-        host=args.host,
-        port=args.port,
+    chosen = _Server(**(asdict(_Server()) | options.given_options(args, _Server())))
+    check_header("token", args.token)
+    gateway = GatewayOptions(
+        host=chosen.host,
+        port=chosen.port,
         token=args.token,
         secret=args.secret,
-        sessions=SessionLimits(lease_s=args.lease_s),
+        sessions=SessionLimits(lease_s=chosen.lease_s),
     )
     kinds = ("start", "tick", "end")
     returns: dict[str, Any] = {
         f"{kind}_return": None if args.echo else getattr(args, f"{kind}_return") for kind in kinds
     }
-    server = FakeActor.serve(options=options, delay_s=args.delay_ms / 1e3, **returns)
+    server = FakeActor.serve(options=gateway, delay_s=chosen.delay_ms / 1e3, **returns)
     try:
         server.start()
     except OSError as error:
@@ -55,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
     try:
         print(f"{server.url}/step answers; Ctrl-C ends it.", flush=True)
-        until = time.monotonic() + args.seconds if args.seconds is not None else None
+        until = time.monotonic() + chosen.seconds if chosen.seconds is not None else None
         before = _num_steps(server.call(server.gateway.figures))
         while until is None or time.monotonic() < until:
             began = time.monotonic()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import ssl
 
 from ludus import errors
+from ludus.cli.conformance import trust
 from ludus.remote.fake.gamecore import FakeGamecore, LoadReport
 
 __all__ = ["add_arguments", "run"]
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Returns 1 if any request was answered by a problem or not at all."""
     reports = []
+    context = trust(args.ca)
     for games in args.games:
         report = FakeGamecore(
             args.url,
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
             numbered=not args.unnumbered,
             token=args.token,
             secret=args.secret,
-            context=None if args.ca is None else ssl.create_default_context(cafile=args.ca),
+            context=context,
         ).run()
         _check_anything_came(report, args.url)
         reports.append(report)

@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 import types
 import typing
 from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from ludus import errors, options
 
-__all__ = ["add_options", "add_project", "given_options", "unknown_option"]
+__all__ = ["Parser", "ParserExit", "add_options", "add_project", "given_options", "unknown_option"]
 
 _WORDS = {bool: "BOOL", int: "N", float: "X", str: "TEXT"}
+
+
+class ParserExit(SystemExit):
+    """A parser has said what there is to say. Any other `SystemExit` comes from what a command runs."""
+
+
+class Parser(argparse.ArgumentParser):
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        if message:
+            self._print_message(message, sys.stderr)
+        raise ParserExit(status)
 
 
 class _Group(Protocol):

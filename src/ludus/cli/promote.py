@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from ludus.remote import promotion, training
 
     folder = training.find(args.trial, args.project).path
-    version = int(args.version) if args.version.isdigit() else args.version
+    version = int(args.version) if args.version.isdecimal() else args.version
     number = promotion.promote(folder, args.model, version, tag=args.tag)
     print(f"{args.tag} of {args.model} is version {number} now; sessions that are live keep theirs")
     return 0

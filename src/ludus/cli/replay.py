@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus import errors
+from ludus.cli.serve import parse_arguments
 from ludus.gateway import record, replay
 
 __all__ = ["add_arguments", "run"]
@@ -23,7 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    head, steps = record.read_recording(Path(args.log))
+    try:
+        head, steps = record.read_recording(Path(args.log))
+    except OSError as error:
+        raise errors.DataError(
+            f"{args.log} cannot be read: {error.strerror}. A recording is a file of recordings/ in its trial's folder"
+        ) from None
     make_actor = _actor(args, head)
     told = asyncio.run(replay.replay(steps, make_actor))
     if args.json:
@@ -63,7 +69,7 @@ def _actor(args: argparse.Namespace, head: dict[str, Any]) -> Any:
     if args.actor is not None:
         made, positional, given = load_actor(args.actor), (), {}
     if args.actor_args is not None:
-        given = json.loads(args.actor_args)
+        given = parse_arguments(args.actor_args)
     if made is None:
         raise errors.ConfigError(f"{args.log} does not tell which actor it was; give --actor MODULE:CLASS")
     return functools.partial(made, *positional, **given)

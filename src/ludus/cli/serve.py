@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,12 +16,12 @@ from ludus import errors
 from ludus.cli import options
 from ludus.options import option
 
-__all__ = ["add_arguments", "parse_canary", "run"]
+__all__ = ["add_arguments", "parse_arguments", "parse_canaries", "parse_canary", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Gateway:
-    port: int = option(8000, help="where games call; 0: any that is free", minimum=0)
+    port: int = option(8000, help="where games call; 0: any that is free", minimum=0, maximum=65535)
     host: str = option("127.0.0.1", help="what to listen on; beyond loopback a token or a secret is needed")
     num_workers: int = option(1, help="processes that share the port", minimum=1)
     lease_s: float = option(60.0, help="seconds that a session lives without a step", minimum=0.1)
@@ -49,8 +50,9 @@ def run(args: argparse.Namespace) -> int:
     from ludus.remote import stopping, training, trial
     from ludus.remote.serving import serve
 
+    canary = parse_canaries(args.canary)
+    actor_args = parse_arguments(args.actor_args)
     folder = training.find(args.trial, args.project).path
-    canary = dict(parse_canary(text) for text in args.canary)
     chosen = asdict(_Gateway()) | options.given_options(args, _Gateway())
     made = trial.init(project=folder.parent, trial=folder.name)
     try:
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             version=args.version,
             canary=canary,
             actor=args.actor,
-            actor_args=_arguments(args.actor_args),
+            actor_args=actor_args,
             **chosen,
         )
         if args.json:
@@ -74,6 +76,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def parse_canaries(texts: Iterable[str]) -> dict[str, float]:
+    """The share of each tag."""
+    shares: dict[str, float] = {}
+    for tag, share in map(parse_canary, texts):
+        if tag in shares:
+            raise errors.ConfigError(f"--canary {tag} is given twice; which share is meant? Give each tag once")
+        shares[tag] = share
+    return shares
+
+
 def parse_canary(text: str) -> tuple[str, float]:
     """`candidate=10%` or `candidate=0.1`."""
     tag, sign, share = text.partition("=")
@@ -86,7 +98,8 @@ def parse_canary(text: str) -> tuple[str, float]:
     return tag, part
 
 
-def _arguments(text: str) -> dict[str, Any]:
+def parse_arguments(text: str) -> dict[str, Any]:
+    """An actor's arguments, of `--actor-args`."""
     try:
         told = json.loads(text)
     except ValueError as error:

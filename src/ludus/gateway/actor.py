@@ -55,7 +55,7 @@ class Actor:
     def end(self, data: bytes) -> Answered:
         """The session is over: the game said so, with `data`, or one of the other reasons holds and there is no data.
 
-        Why is in `session.end_reason`; an `end(self, data, reason)` is given it.
+        Why is in `session.end_reason`; an `end(self, data, reason)` is given it, by its name or by its place.
         """
         return b""
 
@@ -63,20 +63,33 @@ class Actor:
 def call_end(actor: ActorLike, data: bytes, reason: str) -> Any:
     """Call `end`, with the reason if it takes one."""
     end: Any = actor.end
-    if _takes_reason(type(actor)):
-        return end(data, reason)
-    return end(data)
+    way = _ways.get(type(actor))
+    if way is None:
+        way = _ways[type(actor)] = _way_of_reason(end)
+    if way == "named":
+        return end(data, reason=reason)
+    return end(data, reason) if way == "second" else end(data)
 
 
-_takes: dict[type, bool] = {}
+_ways: dict[type, str] = {}  # by class: how its `end` takes the reason
 
 
-def _takes_reason(cls: type) -> bool:
-    known = _takes.get(cls)
-    if known is None:
-        parameters = inspect.signature(cls.end).parameters  # type: ignore[attr-defined]
-        known = _takes[cls] = "reason" in parameters or len(parameters) > 2
-    return known
+def _way_of_reason(end: Any) -> str:
+    """`named`, `second` (by its place, after the data) or `none`."""
+    try:
+        parameters = list(inspect.signature(end).parameters.values())
+    except ValueError:  # compiled, and it does not tell
+        return "none"
+    if any(each.kind is each.VAR_KEYWORD or (each.name == "reason" and _can_be_named(each)) for each in parameters):
+        return "named"
+    second = parameters[1] if len(parameters) > 1 else None
+    if second is None or second.kind is second.KEYWORD_ONLY:
+        return "none"
+    return "second" if second.name == "reason" or second.default is second.empty else "none"
+
+
+def _can_be_named(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
 
 
 def as_bytes(output: Any, what: str) -> bytes:

@@ -63,10 +63,13 @@ class _Wire(asyncio.Protocol):
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        buffer = self._buffer = self._buffer + data if self._buffer else data
         answer = self._answer
+        if answer is None or answer.done():  # nobody asked: what comes now must not be taken for the next answer
+            self.close()
+            return
+        buffer = self._buffer = self._buffer + data if self._buffer else data
         end = buffer.find(_END)
-        if end < 0 or answer is None or answer.done():
+        if end < 0:
             return
         head = buffer[:end]
         length = _LENGTH.search(head)
@@ -77,16 +80,20 @@ class _Wire(asyncio.Protocol):
         total = end + 4 + int(length[1])
         if len(buffer) < total:
             return
-        self._buffer = buffer[total:]
+        self._buffer = b""
         self._answer = None
-        if _CLOSE.search(head) is not None:
+        if len(buffer) > total or _CLOSE.search(head) is not None:
             self.close()
         answer.set_result(Response(int(head[9:12]), head, buffer[end + 4 : total]))
 
     def close(self) -> None:
+        """Hang up, also in the middle of a request."""
         self.is_open = False
         if self._transport is not None:
-            self._transport.close()
+            if self._transport.get_write_buffer_size():
+                self._transport.abort()  # what is not sent yet is not to be sent any more
+            else:
+                self._transport.close()
 
 
 class AsyncGameClient:
@@ -169,6 +176,8 @@ class AsyncGameClient:
     async def _step(self, kind: str | None, data: bytes, **extras: Any) -> bytes:
         course = self._course
         retries: Retries | None = None
+        if course.doubted is not None and kind is not None:
+            course.next()
         while True:
             was_sent = False
             try:
@@ -178,8 +187,12 @@ class AsyncGameClient:
                 request = self._request(kind, data, extras)
                 was_sent = True
                 response = await self._ask(wire, request)
-            except OSError as error:
-                self.close()
+            except BaseException as error:
+                self.close()  # an answer that is still to come is none to the next step
+                if was_sent:
+                    course.lose(kind)
+                if not isinstance(error, OSError):
+                    raise
                 retries = retries or self._new_retries(kind)
                 await asyncio.sleep(retries.after_break(error, self._place, was_sent=was_sent))
                 self.num_retries += 1
@@ -187,11 +200,14 @@ class AsyncGameClient:
             if response.status == 200:
                 if kind is not None:
                     course.number += 1
+                    if course.doubted is not None:
+                        course.settle()
                     if b"\r\nversion:" in response.head:
                         course.succeeded(None, response.header("version"))
                 return response.body
             problem = GameError.from_answer(response.status, response.body)
-            course.refused(kind, problem)
+            if course.refused(kind, problem):
+                continue
             retries = retries or self._new_retries(kind)
             await asyncio.sleep(retries.after_problem(problem, response.header("retry-after")))
             self.num_retries += 1

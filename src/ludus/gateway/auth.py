@@ -17,11 +17,26 @@ _MAX_SEEN = 1_000_000
 _CHALLENGE = {b"www-authenticate": b"Bearer"}
 
 
-def sign(secret: str, *, key: str, time_ms: int, session: str, step_kind: str, step: str, data: bytes) -> str:
-    """The `token` of a request."""
+def sign(
+    secret: str,
+    *,
+    key: str,
+    time_ms: int,
+    session: str,
+    step_kind: str,
+    step: str,
+    data: bytes,
+    run: str | None = None,
+    model: str | None = None,
+    version: str | None = None,
+    deadline_ms: str | None = None,
+) -> str:
+    """The `token` of a request. The last four are headers that are signed if they are there; `None`: they are not."""
     digest = hashlib.sha256(data).hexdigest()
-    text = f"{key}\n{time_ms}\n{session}\n{step_kind}\n{step}\n{digest}"
-    return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
+    lines = [key, str(time_ms), session, step_kind, step, digest]
+    more = {"run": run, "model": model, "version": version, "deadline_ms": deadline_ms}
+    lines += [f"{name}:{value}" for name, value in more.items() if value is not None]
+    return hmac.new(secret.encode(), "\n".join(lines).encode(), hashlib.sha256).hexdigest()
 
 
 class Auth:
@@ -33,6 +48,7 @@ class Auth:
         self._token = token.encode() if token else None
         self._secret = secret
         self._now = now
+        self._began_ms = int(now() * 1e3)
         self._seen: OrderedDict[str, float] = OrderedDict()  # signatures that were used, and until when they are good
 
     @property
@@ -61,27 +77,41 @@ class Auth:
             time_ms = int(check_id(headers.get(b"time", b""), "time"))
         except (BadStep, ValueError):
             return problem("unauthorised", "key, time and token are needed", headers=_CHALLENGE)
+
+        def sent(*names: bytes) -> str | None:
+            return next((headers[name].decode("latin-1") for name in names if name in headers), None)
+
         right = sign(
             self._secret,
             key=key,
             time_ms=time_ms,
             session=step.session,
-            step_kind=(headers.get(b"step_kind") or headers.get(b"step-kind") or b"").decode("latin-1"),
-            step=headers.get(b"step", b"").decode("latin-1"),
+            step_kind=sent(b"step_kind", b"step-kind") or "",
+            step=sent(b"step") or "",
             data=step.data,
+            run=sent(b"run"),
+            model=sent(b"model"),
+            version=sent(b"version"),
+            deadline_ms=sent(b"deadline_ms", b"deadline-ms"),
         )
         if not hmac.compare_digest(right.encode(), headers.get(b"token", b"").lower()):
             return problem("unauthorised", "the signature is not right", headers=_CHALLENGE)
         off = abs(self._now() - time_ms / 1e3)
         if off > _CLOCK_WINDOW_S:
             return problem("unauthorised", f"its time is {off:.0f} s off this server's", headers=_CHALLENGE)
-        step.signature = right
+        step.signature = f"{time_ms} {right}"
         return None
 
     def use(self, step: Step) -> Answer | None:
-        """Spend the signature of a step, where its session lives. Numbered steps may be repeated as they are."""
+        """Spend the signature of a step, where its session lives. Numbered steps may be repeated as they are.
+
+        What a predecessor of this process has seen is not known, so what was signed before it began is not taken.
+        """
         if not step.signature or (step.number is not None and step.kind is not None):
             return None
+        if int(step.signature.partition(" ")[0]) < self._began_ms:
+            detail = "it was signed before this server began, and may have been used; sign it anew"
+            return problem("replayed", detail)
         now = self._now()
         while self._seen:
             token, until = next(iter(self._seen.items()))

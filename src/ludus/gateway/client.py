@@ -5,7 +5,8 @@ with GameClient("http://127.0.0.1:8000", "session-1") as game:
     action = game.tick(observation)
     game.end(b"won")
 
-Steps are numbered, so one whose connection broke is sent again and never runs twice.
+Steps are numbered, so one whose connection broke is sent again and never runs twice. If in the end it is not known what
+became of it (`OutcomeUnknown`), the next call is a step of its own all the same.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 from ludus import errors
 from ludus.gateway.auth import sign
 
-__all__ = ["Course", "GameClient", "GameError", "Place", "Retries"]
+__all__ = ["Course", "GameClient", "GameError", "Place", "Retries", "check_header"]
 
 _NOT_RUN = ("overloaded", "shutting_down", "timeout", "replayed")  # the step did not run: the same may be sent again
 _RAN = ("actor_failed", "deadline_exceeded")  # the step has its number, whatever became of it
@@ -58,12 +59,16 @@ class Place:
     """Where a server is: a url, taken apart."""
 
     def __init__(self, url: str) -> None:
-        parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+        try:
+            parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+            port = parts.port
+        except ValueError as error:
+            raise errors.ConfigError(f"{url!r} is no url: {error}. It is like http://127.0.0.1:8000") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise errors.ConfigError(f"{url!r} is no url of a gateway; it is like http://127.0.0.1:8000")
         self.is_tls = parts.scheme == "https"
         self.host = parts.hostname
-        self.port = parts.port or (443 if self.is_tls else 80)
+        self.port = port or (443 if self.is_tls else 80)
         self.path = parts.path.rstrip("/") + ("" if parts.path.rstrip("/").endswith("/step") else "/step")
 
     @property
@@ -76,7 +81,11 @@ class Place:
 
 
 class Course:
-    """Where one session is: its id, the number of its next step, the headers that a step needs. It sends nothing."""
+    """Where one session is: its id, the number of its next step, the headers that a step needs. It sends nothing.
+
+    When a step was not answered, its number may be taken or free. The next step then has the number after it; a server
+    that says `out_of_order` tells which was free, and gets the step by that one.
+    """
 
     def __init__(
         self,
@@ -88,9 +97,13 @@ class Course:
         secret: str | None = None,
         key: str = "game",
     ) -> None:
+        for name, value in (("session", session), ("run", run), ("token", token), ("key", key)):
+            check_header(name, value)
         self._given = session
         self.session = session or ""
         self.number = 0
+        self.doubted: int | None = None  # the first number that may be free though a step was sent by it
+        self._is_open = False  # whether `number` itself is such a one: the present step's, or the last one's
         self.numbered = numbered
         self.versions: dict[str, int] = {}
         self._run = run
@@ -103,7 +116,26 @@ class Course:
         """A new episode. A session that was given no id has another one each time."""
         self.session = self._given or uuid.uuid4().hex
         self.number = 0
+        self.settle()
         self.versions = {}
+
+    def next(self) -> None:
+        """Another step than the last: not to be taken for a repetition of it."""
+        if self._is_open:
+            self.number += 1
+            self._is_open = False
+
+    def lose(self, kind: str | None) -> None:
+        """The present step was sent, and no answer came."""
+        if kind is not None:
+            self._is_open = True
+            if self.doubted is None:
+                self.doubted = self.number
+
+    def settle(self) -> None:
+        """The server told which numbers are taken."""
+        self.doubted = None
+        self._is_open = False
 
     def headers(
         self,
@@ -125,9 +157,9 @@ class Course:
                 if self._run is not None:
                     headers["run"] = self._run
                 if model is not None:
-                    headers["model"] = model
+                    headers["model"] = check_header("model", model)
                 if version is not None:
-                    headers["version"] = str(version)
+                    headers["version"] = check_header("version", str(version))
         if deadline_ms is not None:
             headers["deadline_ms"] = str(deadline_ms)
         if self._token is not None:
@@ -138,7 +170,8 @@ class Course:
             headers["time"] = str(now)
             headers["token"] = sign(
                 self._secret, key=self._key, time_ms=now, session=headers.get("session", ""),
-                step_kind=kind or "", step=step, data=data,
+                step_kind=kind or "", step=step, data=data, run=headers.get("run"), model=headers.get("model"),
+                version=headers.get("version"), deadline_ms=headers.get("deadline_ms"),
             )  # fmt: skip
         return headers
 
@@ -146,13 +179,24 @@ class Course:
         """The step was answered; `versions` is the answer's header of that name."""
         if kind is not None:
             self.number += 1
+            self.settle()
         if versions:
             self.versions = parse_versions(versions)
 
-    def refused(self, kind: str | None, error: GameError) -> None:
-        """The step was answered by a problem."""
-        if kind in ("tick", "end") and error.code in _RAN:
+    def refused(self, kind: str | None, error: GameError) -> bool:
+        """The step was answered by a problem. Whether it is to be sent now by the number that turned out to be free."""
+        if kind not in ("tick", "end"):
+            return False
+        if error.code in _RAN:
             self.number += 1
+            self.settle()
+        elif error.code == "out_of_order" and self.doubted is not None:
+            expected = error.members.get("expected")
+            if isinstance(expected, int) and self.doubted <= expected < self.number:
+                self.number = expected
+                self.settle()
+                return True
+        return False
 
 
 class Retries:
@@ -161,6 +205,7 @@ class Retries:
     def __init__(self, num: int, *, may_repeat: bool) -> None:
         self._left = num
         self._may_repeat = may_repeat
+        self._may_have_run = False
         self._pause_s = 0.0  # the first time at once: a connection that was idle for too long is nobody's fault
 
     def after_problem(self, error: GameError, retry_after: str | None) -> float:
@@ -172,13 +217,14 @@ class Retries:
 
     def after_break(self, error: Exception, place: Place, *, was_sent: bool) -> float:
         """The same, after a connection that broke or could not be made. Raises what is known of the step."""
+        self._may_have_run |= was_sent
         if was_sent and not self._may_repeat:
             raise errors.OutcomeUnknown(
                 f"the connection to {place} broke before the answer: {_why(error)}. The step may have run, and was not "
                 "sent again because it has no number; number the steps (numbered=True) to have that done"
             ) from error
         if self._left <= 0:
-            kind = errors.OutcomeUnknown if was_sent else errors.Unreachable
+            kind = errors.OutcomeUnknown if self._may_have_run else errors.Unreachable
             raise kind(f"{place} does not answer: {_why(error)}. Is the server up, and is this its port?") from error
         return self._next()
 
@@ -262,22 +308,23 @@ class GameClient:
         course = self._course
         may_repeat = course.numbered and kind is not None
         retries = Retries(self._retries, may_repeat=may_repeat)
-        if not may_repeat and self._connection is not None and _has_ended(self._connection.sock):
+        if not may_repeat and self._connection is not None and _is_readable(self._connection.sock):
             self.close()
+        if kind is not None:
+            course.next()
         while True:
             was_sent = False
             try:
                 connection = self._connect()
+                headers = course.headers(kind, data, **extras)
                 was_sent = True
-                connection.request("POST", self._place.path, data, course.headers(kind, data, **extras))
-                response = connection.getresponse()
-                if (
-                    response.length is None and not response.chunked
-                ):  # headers that were cut off are none to http.client
-                    raise http.client.IncompleteRead(b"")
-                body = response.read()
-            except (OSError, http.client.HTTPException) as error:
-                self.close()
+                response, body = self._exchange(connection, headers, data)
+            except BaseException as error:
+                self.close()  # an answer that is still to come is none to the next step
+                if was_sent:
+                    course.lose(kind)
+                if not isinstance(error, (OSError, http.client.HTTPException)):
+                    raise
                 self._sleep(retries.after_break(error, self._place, was_sent=was_sent))
                 continue
             if response.will_close:
@@ -286,8 +333,32 @@ class GameClient:
                 course.succeeded(kind, response.getheader("version"))
                 return body
             problem = GameError.from_answer(response.status, body)
-            course.refused(kind, problem)
-            self._sleep(retries.after_problem(problem, response.getheader("retry-after")))
+            if not course.refused(kind, problem):
+                self._sleep(retries.after_problem(problem, response.getheader("retry-after")))
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, headers: Mapping[str, str], data: bytes
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        """Send a step and read its answer, which may come before all is sent: then the server wants no more of it."""
+        was_cut = None
+        try:
+            connection.request("POST", self._place.path, data, headers)
+        except OSError as error:
+            if connection.sock is None or not _is_readable(connection.sock):
+                raise
+            was_cut = error
+        try:
+            response = connection.getresponse()
+            if response.length is None and not response.chunked:  # headers that were cut off are none to http.client
+                raise http.client.IncompleteRead(b"")
+            body = response.read()
+        except (OSError, http.client.HTTPException):
+            if was_cut is not None:
+                raise was_cut from None
+            raise
+        if was_cut is not None:
+            self.close()
+        return response, body
 
     def _connect(self) -> http.client.HTTPConnection:
         """The connection, opened now if it is not open."""
@@ -309,9 +380,22 @@ def parse_versions(text: str) -> dict[str, int]:
     return {model: int(number) for model, _, number in pairs if model and number.isdigit()}
 
 
-def _has_ended(connection: socket.socket | None) -> bool:
-    """Whether the server hung up meanwhile; nothing else arrives between two answers."""
-    return connection is None or bool(select.select([connection], [], [], 0)[0])
+def check_header(name: str, value: str | None) -> str:
+    """The value, if it can be that of a header: printable ASCII without blanks around it. Else raises `ConfigError`."""
+    if value and not (value.isascii() and value.isprintable() and value == value.strip()):
+        raise errors.ConfigError(
+            f"this {name} cannot be sent: a header is printable ASCII without blanks around it; choose another {name}"
+        )
+    return value or ""
+
+
+def _is_readable(connection: socket.socket | None) -> bool:
+    """Whether something came, or the server hung up: between two answers nothing else happens."""
+    if connection is None:
+        return True
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _seconds(retry_after: str | None) -> float:

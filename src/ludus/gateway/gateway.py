@@ -40,6 +40,7 @@ __all__ = ["Gateway", "GatewayOptions"]
 
 _LOG = logging.getLogger(__name__)
 _SWEEP_EVERY_S = 0.25
+_SPEND = "spend "
 _GETS = (b"/healthz", b"/readyz", b"/metrics", b"/sessions", b"/openapi.json")
 
 
@@ -85,10 +86,14 @@ class Gateway:
         self._index = index
         self._size = size
         self._auth = Auth(token=options.token, secret=options.secret)
-        self._journal = Journal(self._journal_of(index)) if options.folder is not None else None
-        router = Router(options.route, self._counts_path()) if options.route else None
+        self._journal = Journal(self._journal_of(index), self._journals()) if options.folder is not None else None
         self.sessions = Sessions(
-            make_actor, limits=options.sessions, journal=self._journal, observer=observer, route=router
+            make_actor,
+            limits=options.sessions,
+            journal=self._journal,
+            observer=observer,
+            route=Router(options.route, self._counts_path()) if options.route else None,
+            stateless_route=Router(options.route) if options.route else None,  # the shares of sessions are exact
         )
         self._steps = StepMetrics()
         self._http = HttpStatistics()
@@ -112,7 +117,7 @@ class Gateway:
                 self._index,
                 self._size,
                 folder=self._ring_folder(),
-                journal_of=self._journal_of,
+                journals=self._journals,
                 answer_ask=self.answer_ask,
             )
             await self._ring.start(self.sessions, self._auth)
@@ -156,8 +161,6 @@ class Gateway:
                 now = monotonic()
                 for connection in list(self._connections):
                     connection.check(now)
-                if self._ring is not None:
-                    self._ring.sweep()
             except Exception:
                 _LOG.exception("sweeping failed; it goes on")
 
@@ -165,6 +168,11 @@ class Gateway:
         folder = self._options.folder
         assert folder is not None
         return folder / f"{self._options.port}-{index}.journal"
+
+    def _journals(self) -> list[Path]:
+        """Of all workers that this port has had; there may have been more of them before."""
+        folder = self._options.folder
+        return [] if folder is None else sorted(folder.glob(f"{self._options.port}-*.journal"))
 
     def _counts_path(self) -> Path | None:
         folder = self._options.folder
@@ -178,7 +186,7 @@ class Gateway:
     # -- requests -------------------------------------------------------------------------------------------------
 
     def handle(self, request: Request) -> None:
-        if request.path != b"/step":
+        if request.path != b"/step" and _path_of(request.path) != b"/step":
             self._handle_other(request)
             return
         if request.method != b"POST":
@@ -192,6 +200,8 @@ class Gateway:
             request(problem("bad_request", str(error)))
             return
         request.kind = step.kind
+        if step.deadline_s is not None:  # it may have waited for those before it on its connection
+            step.deadline_s = max(0.0, step.deadline_s - (monotonic() - request.arrived))
         if self._is_plain:
             self.sessions.step(step, request)
             return
@@ -223,7 +233,7 @@ class Gateway:
         self._steps.add("none", answer.code, 0.0)
 
     def _handle_other(self, request: Request) -> None:
-        path = request.path.partition(b"?")[0]
+        path = _path_of(request.path)
         if path not in _GETS:
             answer = problem("not_found", "there are /step, /healthz, /readyz, /metrics, /sessions and /openapi.json")
         elif request.method not in (b"GET", b"HEAD"):
@@ -234,20 +244,26 @@ class Gateway:
             answer = _text("ready\n") if self._is_ready and self.sessions.is_open else self._not_ready()
         elif path == b"/openapi.json":
             answer = Answer(200, msgspec.json.encode(document()), headers={b"content-type": b"application/json"})
-        elif self._auth.is_on and (refused := self._auth.check(request.headers, Step(None, "", b""))) is not None:
-            answer = refused
         else:
-            task = asyncio.get_running_loop().create_task(self._tell(path, request))
-            self._asks.add(task)
-            task.add_done_callback(self._asks.discard)
-            return
+            step = Step(None, "", b"")
+            refused = self._auth.check(request.headers, step) if self._auth.is_on else None
+            if refused is None:
+                task = asyncio.get_running_loop().create_task(self._tell(path, step.signature, request))
+                self._asks.add(task)
+                task.add_done_callback(self._asks.discard)
+                return
+            answer = refused
         request.connection.answer(request, answer)
 
     def _not_ready(self) -> Answer:
         code = "overloaded" if self._is_ready else "shutting_down"
         return problem(code, "no session can begin now", headers={b"retry-after": b"1"})
 
-    async def _tell(self, path: bytes, request: Request) -> None:
+    async def _tell(self, path: bytes, signature: str, request: Request) -> None:
+        refused = await self._spend(signature) if signature else None
+        if refused is not None:
+            request.connection.answer(request, refused)
+            return
         what = path[1:].decode()
         workers = await self._ring.ask_all(what) if self._ring is not None else {self._index: self.answer_ask(what)}
         if path == b"/metrics":
@@ -259,10 +275,24 @@ class Gateway:
             answer = Answer(200, body, headers={b"content-type": b"application/json"})
         request.connection.answer(request, answer)
 
+    async def _spend(self, signature: str) -> Answer | None:
+        """Have a signature spent by the worker that it belongs to, as `_route` does with stateless ticks."""
+        owner = owner_of(signature, self._size)
+        if self._ring is None or owner == self._index:
+            return self._auth.use(Step(None, "", b"", signature=signature))
+        told = await self._ring.ask(owner, _SPEND + signature)
+        if told is None:
+            detail = "the worker that knows whether this signature was used is being started again"
+            return problem("overloaded", detail, headers={b"retry-after": b"1"})
+        return problem("replayed", told) if told else None
+
     # -- what it tells ----------------------------------------------------------------------------------------------
 
     def answer_ask(self, what: str) -> Any:
         """What the other workers want to know of this one."""
+        if what.startswith(_SPEND):
+            refused = self._auth.use(Step(None, "", b"", signature=what.removeprefix(_SPEND)))
+            return "" if refused is None else msgspec.json.decode(refused.body)["detail"]
         return list(self.sessions.describe()) if what == "sessions" else self.figures()
 
     def figures(self) -> dict[str, Any]:
@@ -277,6 +307,7 @@ class Gateway:
             "num_steps": statistics.num_steps,
             "num_repeats": statistics.num_repeats,
             "num_fallbacks": statistics.num_fallbacks,
+            "num_unwritten": self.sessions.num_unwritten,
             "ended": dict(statistics.ended),
             **asdict(self._http),
         }
@@ -296,6 +327,14 @@ def listen(host: str, port: int, *, shared: bool) -> socket.socket:
         raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
     made.setblocking(False)
     return made
+
+
+def _path_of(target: bytes) -> bytes:
+    """The path that a request names: without its query, and without the server that is named before it, if one is."""
+    path = target.partition(b"?")[0]
+    if path[:8].lower().startswith((b"http://", b"https://")):
+        return b"/" + path.partition(b"://")[2].partition(b"/")[2]
+    return path
 
 
 def _text(text: str) -> Answer:

@@ -20,6 +20,7 @@ _HELP = {
     "ludus_actor_steps_total": ("counter", "Steps that actors ran."),
     "ludus_repeats_total": ("counter", "Steps that were answered again without running the actor."),
     "ludus_fallbacks_total": ("counter", "Ticks that missed their deadline and were answered by a fallback."),
+    "ludus_unwritten_total": ("counter", "Steps, starts and ends that could not be recorded or journalled at once."),
     "ludus_steps_waiting": ("gauge", "Steps that are under way or wait for their turn."),
     "ludus_forwarded_total": ("counter", "Steps that were passed on to the worker of their session."),
     "ludus_connections": ("gauge", "Connections that are open."),
@@ -46,12 +47,13 @@ class StepMetrics:
         self.total_s += seconds
 
     def to_json(self) -> dict[str, Any]:
+        """From any thread: copies are made in one go, and then read."""
         return {
             "counts": [
-                *([kind, "", count] for kind, count in self._answered.items()),
-                *([kind, code, count] for (kind, code), count in self._problems.items()),
+                *([kind, "", count] for kind, count in dict(self._answered).items()),
+                *([kind, code, count] for (kind, code), count in dict(self._problems).items()),
             ],
-            "buckets": self.buckets,
+            "buckets": list(self.buckets),
             "total_s": self.total_s,
         }
 
@@ -103,6 +105,7 @@ def render(workers: Mapping[int, Mapping[str, Any]]) -> str:
     each("ludus_actor_steps_total", "num_steps")
     each("ludus_repeats_total", "num_repeats")
     each("ludus_fallbacks_total", "num_fallbacks")
+    each("ludus_unwritten_total", "num_unwritten")
     each("ludus_steps_waiting", "num_waiting")
     each("ludus_forwarded_total", "num_forwarded")
     each("ludus_connections", "num_connections")

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from ludus import errors
+from ludus.gateway.appending import append
 from ludus.gateway.session import Session
 from ludus.gateway.step import Answer, Step
 
@@ -34,12 +35,15 @@ class Recorded(msgspec.Struct, array_like=True, frozen=True):
     data: bytes
     status: int
     body: bytes
-    versions: dict[str, int]  # that the session played, as far as it had played any
+    versions: dict[str, int]  # that it played, as far as it had played any
     end_reason: str
 
 
 class Recorder:
-    """An observer of sessions. What it was told is in the file when it returns, as far as the process is concerned."""
+    """An observer of sessions. What it was told is in the file when it returns, as far as the process is concerned.
+
+    Raises `OSError` if it cannot be written; then nothing of it is there, and what follows can be read.
+    """
 
     def __init__(self, path: Path, about: dict[str, Any] | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,23 +51,23 @@ class Recorder:
         if os.fstat(self._fd).st_size == 0:
             self._write(_encode({"format": _MAGIC, "began": time.time(), **(about or {})}))
 
-    def __call__(self, step: Step, answer: Answer, session: Session | None) -> None:
+    def __call__(self, step: Step, answer: Answer, session: Session) -> None:
         recorded = Recorded(
             time=time.time(),
             kind=step.kind,
             session=step.session,
-            run=session.run if session is not None else "",
+            run=session.run,
             number=step.number,
             data=step.data,
             status=answer.status,
             body=answer.body,
-            versions=dict(session.versions) if session is not None else {},
-            end_reason=session.end_reason if session is not None else "",
+            versions=dict(session.versions),
+            end_reason=session.end_reason,
         )
         self._write(_encode(recorded))
 
     def _write(self, message: bytes) -> None:
-        os.write(self._fd, len(message).to_bytes(4, "little") + message)
+        append(self._fd, len(message).to_bytes(4, "little") + message)
 
     def close(self) -> None:
         os.close(self._fd)

@@ -44,33 +44,32 @@ class ReplayReport:
 
 
 async def replay(recorded: Iterable[Recorded], make_actor: MakeActor) -> ReplayReport:
-    """Run all of it. Sessions play the versions they played then; ends that no game asked for are skipped."""
-    versions: dict[tuple[str, int], dict[str, int]] = {}
+    """Run all of it. Each step plays the versions it played then.
+
+    Ends that no game asked for are run, too, but had no answer that could be compared.
+    """
     steps = list(recorded)
-    lives: dict[str, int] = {}
-    for each in steps:  # what a session came to play is known at its end only
-        if each.kind == "start":
-            lives[each.session] = lives.get(each.session, 0) + 1
-        versions[each.session, lives.get(each.session, 0)] = each.versions
+    versions = _versions_of_lives(steps)
     sessions = Sessions(make_actor, limits=SessionLimits(lease_s=1e9, max_sessions=1_000_000))
-    lives.clear()
     counts: dict[str, int] = {}
-    num_steps = num_different = 0
+    num_sessions = num_steps = num_different = 0
     first: Difference | None = None
-    for each in steps:
-        if each.kind == "end" and each.end_reason != "asked":
+    for each, to_come in zip(steps, versions, strict=True):
+        live = sessions.find(each.session) if each.kind is not None else None
+        is_asked = each.kind != "end" or each.end_reason == "asked"
+        if live is not None and (each.kind == "start" or not is_asked):  # a start: how the other ended is not recorded
+            await _end(sessions, each.session, each.end_reason or "replaced")
+        if not is_asked:
             continue
-        wants: dict[str, str] = {}
+        if live is not None:
+            live.play(each.versions)
         if each.kind == "start":
-            lives[each.session] = lives.get(each.session, 0) + 1
+            num_sessions += 1
             counts[each.session] = 0
-            played = versions[each.session, lives[each.session]]
-            wants = {model: str(number) for model, number in played.items()}
         else:
             counts[each.session] = counts.get(each.session, 0) + 1
-        run = each.run or f"replay-{lives.get(each.session, 0)}"  # so that it may begin again without an end
-        step = Step(each.kind, each.session, each.data, run=run, wants=wants)
-        answer = await _step(sessions, step)
+        wants = {model: str(number) for model, number in {**to_come, **each.versions}.items()}
+        answer = await _step(sessions, Step(each.kind, each.session, each.data, run=each.run, wants=wants))
         num_steps += 1
         if (answer.status == 200) == (each.status == 200) and (answer.status != 200 or answer.body == each.body):
             continue
@@ -85,13 +84,33 @@ async def replay(recorded: Iterable[Recorded], make_actor: MakeActor) -> ReplayR
                 replayed=answer.body,
             )
     await sessions.leave(1.0)
-    return ReplayReport(num_sessions=sum(lives.values()), num_steps=num_steps, num_different=num_different, first=first)
+    return ReplayReport(num_sessions=num_sessions, num_steps=num_steps, num_different=num_different, first=first)
+
+
+def _versions_of_lives(steps: list[Recorded]) -> list[dict[str, int]]:
+    """By step: what its session came to play, which is known at its end only. A stateless tick is on its own."""
+    found: list[dict[str, int]] = []
+    known: dict[str, dict[str, int]] = {}
+    for each in reversed(steps):
+        if each.kind is None:
+            found.append({})
+            continue
+        found.append(known.setdefault(each.session, each.versions))
+        if each.kind == "start":
+            del known[each.session]
+    return found[::-1]
 
 
 async def _step(sessions: Sessions, step: Step) -> Answer:
     future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     sessions.step(step, future.set_result)
     return await future
+
+
+async def _end(sessions: Sessions, session: str, reason: str) -> None:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    sessions.end(session, reason, lambda: future.set_result(None))
+    await future
 
 
 def _first_difference(a: bytes, b: bytes) -> int:

@@ -1,14 +1,14 @@
 """Several workers behind one port: each session belongs to one of them, found by its id.
 
 The kernel gives a connection to any of the workers; steps of sessions that belong to another are passed on to it
-through a unix socket, many at a time over one connection, and the answers come back the same way. When a worker dies
-its connections close, so that those who wait for it, and those who ask for its sessions later, learn so at once.
+through a unix socket, many at a time over one connection, and the answers come back the same way, however long they
+take. When a worker dies its connections close, so that those who wait for it, and those who ask for its sessions later,
+learn so at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import zlib
 from collections.abc import Callable
@@ -18,14 +18,12 @@ from typing import Any, cast
 import msgspec
 
 from ludus.gateway.auth import Auth
-from ludus.gateway.journal import LOST, read_journal
+from ludus.gateway.journal import lost_sessions
 from ludus.gateway.sessions import Done, Sessions
 from ludus.gateway.step import Answer, Step, problem
 
 __all__ = ["Ring", "owner_of"]
 
-_LOG = logging.getLogger(__name__)
-_PATIENCE_S = 60.0
 _JOURNAL_FRESH_S = 0.5
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -42,16 +40,16 @@ class Ring:
     """One worker's view of all of them. `answer_ask(what)` answers the questions of the others."""
 
     def __init__(
-        self, index: int, size: int, *, folder: Path, journal_of: Callable[[int], Path], answer_ask: Ask
+        self, index: int, size: int, *, folder: Path, journals: Callable[[], list[Path]], answer_ask: Ask
     ) -> None:
         self.index = index
         self.size = size
         self._folder = folder
-        self._journal_of = journal_of
+        self._journals = journals
         self._answer_ask = answer_ask
         self._links: dict[int, _Link] = {}
         self._server: asyncio.AbstractServer | None = None
-        self._journals: dict[int, tuple[float, frozenset[str]]] = {}
+        self._lost: tuple[float, frozenset[str]] = (float("-inf"), frozenset())  # as of when
         self.num_forwarded = 0
 
     def path(self, index: int) -> Path:
@@ -96,11 +94,12 @@ class Ring:
         """What each worker that answers in time has to say."""
         found: dict[int, Any] = {self.index: self._answer_ask(what)}
         others = [index for index in range(self.size) if index != self.index]
-        answers = await asyncio.gather(*(self._ask(index, what, timeout_s) for index in others))
+        answers = await asyncio.gather(*(self.ask(index, what, timeout_s) for index in others))
         found.update({index: answer for index, answer in zip(others, answers, strict=True) if answer is not None})
         return dict(sorted(found.items()))
 
-    async def _ask(self, owner: int, what: str, timeout_s: float) -> Any:
+    async def ask(self, owner: int, what: str, timeout_s: float = 1.0) -> Any:
+        """What another worker has to say; `None` if it does not answer in time."""
         link = self._links.get(owner)
         if link is None:
             link = self._links[owner] = _Link(str(self.path(owner)))
@@ -112,33 +111,22 @@ class Ring:
             return None
         return None if isinstance(answer, _Down) else answer
 
-    def sweep(self) -> None:
-        """Give up what has waited too long; to be called about once a second."""
-        for link in self._links.values():
-            link.sweep(time.monotonic() - _PATIENCE_S)
-
     def _unreachable(self, owner: int, step: Step, *, was_sent: bool) -> Answer:
-        """The owner is gone. Its journal tells whether this session was there to be lost."""
+        """The owner is gone. The journals tell whether this session was there to be lost."""
         if step.kind == "start" and not was_sent:
             detail = "the worker that this session belongs to is being started again"
             return problem("overloaded", detail, headers={b"retry-after": b"1"})
-        if was_sent or step.session in self._lost_sessions(owner):
+        if was_sent or step.session in self._lost_sessions():
             detail = f"the process that held session {step.session} died, and its actor with it; begin a new one"
             return problem("session_lost", detail)
         return problem("unknown_session", f"no session {step.session} has begun here")
 
-    def _lost_sessions(self, owner: int) -> frozenset[str]:
+    def _lost_sessions(self) -> frozenset[str]:
+        """Of dead workers. Those of the living are among them, but it is not here that they are asked for."""
         now = time.monotonic()
-        known = self._journals.get(owner)
-        if known is None or now - known[0] > _JOURNAL_FRESH_S:
-            lost: set[str] = set()
-            for sign, session, word, _time in read_journal(self._journal_of(owner)):
-                if sign == "+" or word == LOST:
-                    lost.add(session)
-                else:
-                    lost.discard(session)
-            known = self._journals[owner] = (now, frozenset(lost))
-        return known[1]
+        if now - self._lost[0] > _JOURNAL_FRESH_S:
+            self._lost = (now, frozenset(lost_sessions(self._journals())))
+        return self._lost[1]
 
 
 class _Down:
@@ -242,10 +230,6 @@ class _Link:
             else:
                 self._wire.ask(content, on_reply)
 
-    def sweep(self, horizon: float) -> None:
-        if self._wire is not None:
-            self._wire.sweep(horizon)
-
     def close(self) -> None:
         if self._wire is not None:
             self._wire.transport.close()
@@ -256,30 +240,21 @@ class _Wire(_Frames):
 
     def __init__(self) -> None:
         super().__init__()
-        self._waiting: dict[int, tuple[float, Callable[[Any], None]]] = {}
+        self._waiting: dict[int, Callable[[Any], None]] = {}
         self._last = 0
 
     def ask(self, content: Any, on_reply: Callable[[Any], None]) -> None:
         self._last += 1
-        self._waiting[self._last] = (time.monotonic(), on_reply)
+        self._waiting[self._last] = on_reply
         self.send((self._last, content))
 
     def on_message(self, message: Any) -> None:
         number, content = message
-        waiting = self._waiting.pop(number, None)
-        if waiting is not None:
-            waiting[1](content)
+        on_reply = self._waiting.pop(number, None)
+        if on_reply is not None:
+            on_reply(content)
 
     def connection_lost(self, error: Exception | None) -> None:
         waiting, self._waiting = self._waiting, {}
-        for _since, on_reply in waiting.values():
+        for on_reply in waiting.values():
             on_reply(_Down(was_sent=True))
-
-    def sweep(self, horizon: float) -> None:
-        late = [number for number, (since, _) in self._waiting.items() if since < horizon]
-        if late:
-            _LOG.warning("a worker has not answered %d steps for %.0f s; they are given up", len(late), _PATIENCE_S)
-        for number in late:
-            detail = "the worker of this session does not answer"
-            answer = problem("deadline_exceeded", detail)
-            self._waiting.pop(number)[1]((answer.status, answer.body, answer.code, dict(answer.headers), answer.head))

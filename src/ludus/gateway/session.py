@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextvars
+import logging
 from collections.abc import Callable, Mapping
 
-__all__ = ["FOLLOW", "Session", "current"]
+__all__ = ["FOLLOW", "LATEST", "Session", "current"]
 
+_LOG = logging.getLogger(__name__)
 FOLLOW = "follow"
+LATEST = "latest"
 
 current: contextvars.ContextVar[Session | None] = contextvars.ContextVar("ludus_session", default=None)
-"""The session whose actor runs; models pin their versions to it. `None` outside of sessions."""
+"""The session whose actor runs; models pin their versions to it. A stateless tick has one of its own, without an id.
+`None` outside of actors."""
 
 
 class Session(str):
@@ -41,8 +45,15 @@ class Session(str):
 
     def wanted(self, model: str) -> str | int:
         """What the game asked for: a number, a tag, "latest" or "follow"."""
-        want = self._wants.get(model) or self._wants.get("", "latest")
+        want = self._wants.get(model) or self._wants.get("", LATEST)
         return int(want) if want.isdigit() else want
+
+    def play(self, versions: Mapping[str, int]) -> None:
+        """Have it want these versions from now on, whatever it plays: for recordings that are played again."""
+        self._wants = {**self._wants, **{model: str(number) for model, number in versions.items()}}
+        for model, number in versions.items():
+            if self.versions.get(model, number) != number:
+                del self.versions[model]  # it pins what it wants when it is used next
 
     def pin(self, model: str, number: int) -> None:
         """It plays this version of the model from now on."""
@@ -65,6 +76,11 @@ class Session(str):
 
     def run_done_callbacks(self) -> None:
         """For the gateway, once."""
+        if not self._callbacks:
+            return
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:
+                _LOG.exception("what was to be done after session %r failed", str(self))

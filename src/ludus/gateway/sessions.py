@@ -6,70 +6,37 @@ one, later if it is a coroutine or has to wait for its turn.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
-from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from ludus.gateway.actor import ActorLike, MakeActor, as_bytes, call_end
+from ludus.gateway.actor import MakeActor, as_bytes, call_end
+from ludus.gateway.appending import Failures
+from ludus.gateway.deadlines import Deadlines
 from ludus.gateway.journal import Journal
+from ludus.gateway.limits import SessionLimits, SessionsStatistics
 from ludus.gateway.past import Past
-from ludus.gateway.running import Done, Running, failure
+from ludus.gateway.running import RAISED, Done, Running, failure, given_up
+from ludus.gateway.seat import Seat
 from ludus.gateway.session import Session, current
+from ludus.gateway.stateless import Stateless
 from ludus.gateway.step import Answer, Step, problem
 
 __all__ = ["Done", "Observer", "SessionLimits", "Sessions", "SessionsStatistics"]
 
-_LOG = logging.getLogger(__name__)
+_MAX_LEASES = 10  # that a step may run
+_MAX_LEASES_UNWANTED = 1  # if its session is to end
 
-Observer = Callable[[Step, Answer, Session | None], None]
+Observer = Callable[[Step, Answer, Session], None]
 """Told of every step that an actor ran, after it: for recordings."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SessionLimits:
-    """How many, and for how long."""
-
-    lease_s: float = 60.0  # that a session lives without a step
-    max_sessions: int = 10_000
-    max_waiting: int = 4096  # steps of all sessions that are under way or wait for their turn
-    max_queue: int = 16  # steps of one session that wait for their turn
-    retry_after_s: int = 1
-
-
-@dataclass(kw_only=True)
-class SessionsStatistics:
-    num_started: int = 0
-    num_steps: int = 0  # that actors ran
-    num_repeats: int = 0  # that were answered again without them
-    num_fallbacks: int = 0
-    ended: Counter[str] = field(default_factory=Counter)  # by reason
-
-
-class _Seat:
-    """A live session: its actor and what is under way. One step at a time."""
-
-    __slots__ = ("actor", "answer", "began", "closing", "expected", "queue", "running", "session", "touched", "waiters")
-
-    def __init__(self, session: Session, now: float) -> None:
-        self.session = session
-        self.actor: ActorLike | None = None
-        self.began = self.touched = now
-        self.expected = 0  # the next number; that of the start
-        self.answer: Answer | None = None  # to the number before that, if it was given as a number
-        self.running: Step | None = None
-        self.waiters: list[Done] = []  # for the step that is under way
-        self.queue: deque[tuple[Step, Done]] = deque()
-        self.closing: Callable[[], None] | None = None  # begins its end, as soon as nothing is under way
+Route = Callable[[], Mapping[str, str]]
 
 
 class Sessions:
     """Used from one event loop. `make_actor` makes one for each session; `journal` is told of starts and ends.
 
-    `route` says what a session plays whose game does not ask for a version.
+    `route` says what a session plays whose game does not ask for a version, `stateless_route` what a stateless tick
+    plays.
     """
 
     def __init__(
@@ -79,24 +46,28 @@ class Sessions:
         limits: SessionLimits | None = None,
         journal: Journal | None = None,
         observer: Observer | None = None,
-        route: Callable[[], Mapping[str, str]] | None = None,
+        route: Route | None = None,
+        stateless_route: Route | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._make_actor = make_actor
         self._limits = limits or SessionLimits()
         self._journal = journal
-        self._observer = observer
+        self._unrecorded = Failures("a step cannot be recorded")
+        self._observer = None if observer is None else self._unrecorded.guard(observer)
         self._route = route
         self._clock = clock
-        self._seats: dict[str, _Seat] = {}
+        self._seats: dict[str, Seat] = {}
+        self._replaced: set[Seat] = set()  # whose ids others have, and which have not ended
         self._past = Past(journal.lost if journal is not None else ())
-        self._shared: ActorLike | None = None
         self._running = Running()
+        self._stateless = Stateless(make_actor, self._running, stateless_route)
         self._tasks = self._running.tasks
         self._max_waiting = self._limits.max_waiting
         self._num_queued = 0
         self._is_leaving = False
         self.statistics = SessionsStatistics()
+        self._deadlines = Deadlines(self._seats, self._stateless, self.statistics)
 
     def __len__(self) -> int:
         return len(self._seats)
@@ -110,6 +81,16 @@ class Sessions:
     def is_open(self) -> bool:
         """Whether another session could begin now."""
         return not self._is_leaving and len(self._seats) < self._limits.max_sessions
+
+    @property
+    def num_unwritten(self) -> int:
+        """Steps that could not be recorded, and starts and ends that could not be written down at once."""
+        return self._unrecorded.num + (self._journal.failures.num if self._journal is not None else 0)
+
+    def find(self, session: str) -> Session | None:
+        """The session, if it is live."""
+        seat = self._seats.get(session)
+        return None if seat is None else seat.session
 
     def describe(self) -> Iterator[dict[str, Any]]:
         """For `/sessions`."""
@@ -129,7 +110,7 @@ class Sessions:
     def step(self, step: Step, done: Done) -> None:
         """Run a step, or answer it without; `done` is called once."""
         if step.deadline_s is not None:
-            done = self._timely(step, done)
+            done = self._deadlines.timely(step, done)
         kind = step.kind
         if kind is None:
             self._run_stateless(step, done)
@@ -155,7 +136,7 @@ class Sessions:
             self.statistics.num_repeats += 1
         done(answer or self._past.refuse(step))
 
-    def _not_next(self, seat: _Seat, step: Step, done: Done) -> None:
+    def _not_next(self, seat: Seat, step: Step, done: Done) -> None:
         """A step that cannot run now: a repetition, one that waits for its turn, or one out of order."""
         number, running = step.number, seat.running
         if number is not None and (not seat.session.end_reason or (running is not None and running.number == number)):
@@ -171,6 +152,9 @@ class Sessions:
                 else:
                     seat.waiters.append(done)
                 return
+            if seat.add_to_waiting(number, done):
+                self.statistics.num_repeats += 1
+                return
             following = seat.expected + (running is not None)
             if number != following + len(seat.queue) or running is None:
                 detail = f"session {step.session} has done step {seat.expected - 1}; {number} is not the next"
@@ -182,7 +166,7 @@ class Sessions:
             seat.queue.append((step, done))
             self._num_queued += 1
 
-    def _run(self, seat: _Seat, step: Step, done: Done) -> None:
+    def _run(self, seat: Seat, step: Step, done: Done) -> None:
         """Its turn has come."""
         actor = seat.actor
         assert actor is not None
@@ -200,27 +184,30 @@ class Sessions:
                 return
             else:
                 answer = Answer(200, as_bytes(output, step.kind or "tick"))
-        except Exception as error:
+        except RAISED as error:
             answer = failure(step, error)
         finally:
             current.reset(token)
         self._settle(seat, step, answer)
         done(answer)
 
-    def _run_later(self, seat: _Seat, step: Step, output: Awaitable[Any], done: Done) -> None:
+    def _run_later(self, seat: Seat, step: Step, output: Awaitable[Any], done: Done) -> None:
         seat.running = step
+        seat.touched = self._clock()
         seat.waiters.append(done)
 
         def finish(answer: Answer) -> None:
             seat.running = None
-            self._settle(seat, step, answer)
-            self._answer(seat, answer)
+            kept = self._settle(seat, step, answer)
+            if answer.code == "shutting_down":  # it is no answer to the step
+                seat.answer = None
+            seat.answer_waiters(kept)
             self._next(seat)
 
         self._running.later(step, output, finish)
 
-    def _settle(self, seat: _Seat, step: Step, answer: Answer) -> None:
-        """A step was run: remember its answer, and close the session if that was its end."""
+    def _settle(self, seat: Seat, step: Step, answer: Answer) -> Answer:
+        """A step was run: keep what the game gets for its number, and close the session if that was its end."""
         self.statistics.num_steps += 1
         seat.touched = self._clock()
         if answer.status == 200:
@@ -232,8 +219,9 @@ class Sessions:
             self._observer(step, answer, seat.session)
         if step.kind == "end":
             self._close(seat, "asked", step.number, kept)
+        return kept
 
-    def _next(self, seat: _Seat) -> None:
+    def _next(self, seat: Seat) -> None:
         """Nothing is under way: what waits for its turn has it."""
         while seat.running is None and (seat.closing is not None or seat.queue):
             if seat.closing is not None:
@@ -257,46 +245,6 @@ class Sessions:
         finally:
             current.reset(token)
 
-    def _answer(self, seat: _Seat, answer: Answer) -> None:
-        waiters, seat.waiters = seat.waiters, []
-        for done in waiters:
-            done(answer)
-
-    def _timely(self, step: Step, done: Done) -> Done:
-        """A `done` that does not wait for the actor longer than the game does."""
-
-        def miss() -> None:
-            step.missed = self._missed(step)
-            done(step.missed)
-
-        assert step.deadline_s is not None
-        timer = asyncio.get_running_loop().call_later(step.deadline_s, miss)
-
-        def once(answer: Answer) -> None:
-            timer.cancel()
-            if step.missed is None:
-                done(answer)
-
-        return once
-
-    def _missed(self, step: Step) -> Answer:
-        """What the game gets in place of an answer that is late: the actor's fallback, or a problem."""
-        seat = self._seats.get(step.session)
-        actor = self._shared if step.kind is None else seat.actor if seat is not None else None
-        fallback = getattr(actor, "fallback", None) if step.kind in ("tick", None) else None
-        if fallback is None:
-            assert step.deadline_s is not None
-            text = f"the actor was not done in {step.deadline_s * 1e3:.0f} ms; it goes on"
-            return problem("deadline_exceeded", text)
-        try:
-            answer = Answer(200, as_bytes(fallback(step.data), "fallback"))
-        except Exception as error:
-            return failure(step, error)
-        self.statistics.num_fallbacks += 1
-        if seat is not None:
-            answer.head = seat.session.head
-        return answer
-
     def _overloaded(self, why: str) -> Answer:
         return problem("overloaded", why, headers={b"retry-after": b"%d" % self._limits.retry_after_s})
 
@@ -315,17 +263,25 @@ class Sessions:
         if old is None and not self.is_open:
             done(self._overloaded(f"{len(self._seats)} sessions are live, as many as this server takes"))
             return
-        wants = step.wants or (self._route() if self._route is not None else {})
-        seat = _Seat(Session(step.session, run=step.run, wants=wants), self._clock())
+        wants = step.wants
+        if self._route is not None and "" not in wants:
+            wants = {**self._route(), **wants}
+        seat = Seat(Session(step.session, run=step.run, wants=wants), self._clock())
         seat.running = step
         seat.waiters.append(done)
         self._seats[step.session] = seat
         if old is None:
             self._begin(seat, step)
         else:  # the game came back: its old session ends first, and meanwhile the new one has the id
-            self._end(old, "replaced", then=lambda: self._begin(seat, step))
+            self._replaced.add(old)
 
-    def _start_again(self, old: _Seat, step: Step, done: Done) -> bool:
+            def begin() -> None:
+                self._replaced.discard(old)
+                self._begin(seat, step)
+
+            self._end(old, "replaced", then=begin)
+
+    def _start_again(self, old: Seat, step: Step, done: Done) -> bool:
         """A start on a live id: whether that is answered by this, as a repetition or by a refusal."""
         if step.number == 0 and step.run == old.session.run:
             if old.running is not None and old.running.kind == "start":
@@ -341,11 +297,18 @@ class Sessions:
         done(problem("already_started", f"session {step.session} is live; end it first, or give another run"))
         return True
 
-    def _begin(self, seat: _Seat, step: Step) -> None:
+    def _begin(self, seat: Seat, step: Step) -> None:
         session = seat.session
+        refused = self._write_down(session)
+        if refused is not None:
+            seat.running = None
+            if self._seats.get(session) is seat:
+                del self._seats[session]
+            seat.answer_waiters(refused)
+            self._next(seat)
+            return
         self._past.forget(session)
-        if self._journal is not None:
-            self._journal.began(session, session.run)
+        seat.touched = self._clock()
         self.statistics.num_started += 1
 
         def finish(answer: Answer) -> None:
@@ -358,8 +321,9 @@ class Sessions:
             if self._observer is not None:
                 self._observer(step, answer, session)
             if answer.status != 200:
+                seat.actor = None  # there is nothing to end
                 self._close(seat, "failed", None, None)
-            self._answer(seat, answer)
+            seat.answer_waiters(answer)
             self._next(seat)
 
         def start() -> Any:
@@ -368,9 +332,24 @@ class Sessions:
 
         self._call(session, step, start, finish)
 
+    def _write_down(self, session: Session) -> Answer | None:
+        """That a session begins, so that it is known if it is lost. Returns why it cannot begin, if so."""
+        if self._is_leaving:
+            return problem("shutting_down", "no session begins any more", headers={b"retry-after": b"1"})
+        try:
+            if self._journal is not None:
+                self._journal.began(session, session.run)
+        except OSError as error:
+            return self._overloaded(f"the start cannot be written down: {error.strerror}")
+        return None
+
     # -- end --------------------------------------------------------------------------------------------------------
 
-    def _end(self, seat: _Seat, reason: str, *, then: Callable[[], None] | None = None) -> None:
+    def end(self, session: str, reason: str, then: Callable[[], None]) -> None:
+        """End a live session as if for this reason; `then` is called when it has ended."""
+        self._end(self._seats[session], reason, then=then)
+
+    def _end(self, seat: Seat, reason: str, *, then: Callable[[], None] | None = None) -> None:
         """Call the actor's `end` for another reason than the game's asking, once its present step is done."""
         step = Step("end", str(seat.session), b"")
 
@@ -391,12 +370,13 @@ class Sessions:
                 return
             seat.session.end_reason = reason
             seat.running = step
+            seat.touched = self._clock()
             self._call(seat.session, step, lambda: call_end(actor, b"", reason), finish)
 
         seat.closing = begin
         self._next(seat)
 
-    def _close(self, seat: _Seat, reason: str, number: int | None, answer: Answer | None) -> None:
+    def _close(self, seat: Seat, reason: str, number: int | None, answer: Answer | None) -> None:
         session = seat.session
         if self._seats.get(session) is seat:
             del self._seats[session]
@@ -404,19 +384,28 @@ class Sessions:
         if self._journal is not None:
             self._journal.ended(session, reason)
         self.statistics.ended[reason] += 1
-        try:
-            session.run_done_callbacks()
-        except Exception:
-            _LOG.exception("what was to be done after session %r failed", str(session))
+        session.run_done_callbacks()
 
     def sweep(self) -> None:
         """End sessions whose lease has run out, and forget those that ended long ago. Called about once a second."""
         now = self._clock()
         horizon = now - self._limits.lease_s
-        for seat in [seat for seat in self._seats.values() if seat.touched < horizon]:
+        for seat in [seat for seat in (*self._seats.values(), *self._replaced) if seat.touched < horizon]:
             if seat.running is None:
                 self._end(seat, "lease")
+            else:
+                self._check_hung(seat, seat.running, now)
         self._past.forget_until(now)
+
+    def _check_hung(self, seat: Seat, step: Step, now: float) -> None:
+        """Cancel a step that has run for so long that nothing will come of it; its session then ends."""
+        age_s = now - seat.touched
+        if age_s < self._limits.lease_s * (_MAX_LEASES if seat.closing is None else _MAX_LEASES_UNWANTED):
+            return
+        seat.touched = now  # one that does not heed it is told again, after a while
+        if seat.closing is None and step.kind == "tick":
+            self._end(seat, "lease")
+        self._running.cancel(step, given_up(step, age_s))
 
     async def leave(self, grace_s: float = 5.0) -> None:
         """End all sessions with the reason `shutdown`; steps that are not done within `grace_s` are cancelled first."""
@@ -424,25 +413,20 @@ class Sessions:
         for seat in list(self._seats.values()):
             self._end(seat, "shutdown")
         await self._running.finish_all(grace_s)
+        self._stateless.close()
 
     # -- stateless --------------------------------------------------------------------------------------------------
 
     def _run_stateless(self, step: Step, done: Done) -> None:
         """A tick on the actor that all such requests share."""
 
-        def finish(answer: Answer) -> None:
+        def finish(answer: Answer, session: Session) -> None:
             self.statistics.num_steps += 1
             if self._observer is not None:
-                self._observer(step, answer, None)
+                self._observer(step, answer, session)
             done(answer)
 
         if self.num_waiting >= self._limits.max_waiting:
             done(self._overloaded(f"{self.num_waiting} steps are under way, as many as this server takes"))
-            return
-
-        def tick() -> Any:
-            if self._shared is None:
-                self._shared = self._make_actor()
-            return self._shared.tick(step.data)
-
-        self._running.call(step, tick, finish)
+        else:
+            self._stateless.tick(step, finish)

@@ -69,8 +69,8 @@ class Step:
         self.number = number
         self.run = run
         self.deadline_s = deadline_s
-        self.wants = wants  # what a start pins, by model; "" stands for all models
-        self.signature = signature  # its token, once that was found good
+        self.wants = wants  # what a start or a stateless tick plays, by model; "" stands for all models
+        self.signature = signature  # its time and its token, once they were found good
         self.missed: Answer | None = None  # what was answered when its deadline passed
 
     @classmethod
@@ -96,14 +96,15 @@ class Step:
         number = None if digits is None else _integer(digits, "step", 0, _MAX_NUMBER)
         step = cls(kind, session, data, number)
         if not is_usual and not _RARE.isdisjoint(headers):
-            step._parse_rare(get)
+            step._parse_rare(headers)
         return step
 
-    def _parse_rare(self, get: Any) -> None:
+    def _parse_rare(self, headers: Mapping[bytes, bytes]) -> None:
+        get = headers.get
         run = get(b"run")
         if run is not None:
             self.run = check_id(run, "run")
-        deadline = get(b"deadline_ms") or get(b"deadline-ms")
+        deadline = _either(headers, b"deadline_ms", b"deadline-ms")
         if deadline is not None:
             self.deadline_s = _integer(deadline, "deadline_ms", 1, _MAX_DEADLINE_MS) / 1e3
         model = get(b"model")
@@ -158,12 +159,17 @@ def _remember_id(name: bytes) -> str:
 def _older_names(headers: Mapping[bytes, bytes]) -> tuple[bytes | None, bytes | None]:
     """`session` and `step_kind`, whichever of their names they have."""
     session = headers.get(b"session")
-    older = headers.get(b"game_id") or headers.get(b"game-id")
+    older = _either(headers, b"game_id", b"game-id")
     if older is not None:
         if session is not None and session != older:
             raise BadStep("session and game_id differ; give one of them")
         session = older
-    return session, headers.get(b"step_kind") or headers.get(b"step-kind")
+    return session, _either(headers, b"step_kind", b"step-kind")
+
+
+def _either(headers: Mapping[bytes, bytes], name: bytes, other: bytes) -> bytes | None:
+    value = headers.get(name)
+    return headers.get(other) if value is None else value
 
 
 def check_id(value: bytes, what: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,15 @@ from ludus.data.lookup import load_attribute
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.training import load_config
 from ludus.experiment.wiring import MODEL, make_policy_spec
+from ludus.gateway.client import check_header
+from ludus.gateway.router import Router
+from ludus.gateway.session import FOLLOW
 from ludus.learn.policies.served import ServedPolicy
 from ludus.remote import promotion
 from ludus.remote.actor import RemoteActor
 from ludus.remote.model import RemoteModel
 from ludus.remote.policy_actor import PolicyActor
+from ludus.services.weights.store import LATEST, VersionStore
 
 __all__ = ["load_actor", "publish_trained", "serve", "shares_of"]
 
@@ -49,6 +54,11 @@ def load_actor(text: str) -> Any:
 
 def shares_of(version: str, canary: Mapping[str, float]) -> dict[str, float]:
     """What new sessions play: the canaries' shares, and `version` for the rest."""
+    if version in canary:
+        raise errors.ConfigError(
+            f"{version!r} is a canary, and what the rest of the sessions plays. Give the canary a tag of its own, or "
+            "another version for the rest"
+        )
     rest = 1.0 - sum(canary.values())
     if rest < -1e-9 or min(canary.values(), default=0.0) < 0:
         raise errors.ConfigError(f"the canaries' shares {dict(canary)} are more than all sessions together")
@@ -67,22 +77,52 @@ def serve(
     """Serve a trial that `ludus.init` was called for; `gateway` are the arguments of `RemoteActor`.
 
     A training run is served by a `PolicyActor`; another trial needs its `actor`, as `module:Class`. The tag
-    `production` stands for the newest version when a trial is served for the first time; `promote` moves it.
+    `production` stands for the newest version when a trial is served for the first time; `promote` moves it. What is
+    wrong raises `ConfigError` before any process is started.
     """
+    shares = shares_of(version, canary or {})
+    Router(shares)  # says whether these are shares
+    check_header("token", gateway.get("token"))
+    _check_certificate(gateway.get("tls_cert"), gateway.get("tls_key"))
     if actor is None:
         model = publish_trained(folder)
         if promotion.PRODUCTION not in model.tags():
             promotion.promote(folder, MODEL)
-        for wanted in (version, *(canary or {})):
-            if not wanted.isdigit() and wanted not in ("latest", "follow") and wanted not in model.tags():
-                raise errors.ConfigError(f"there is no version {wanted!r} of this policy; its tags: {model.tags()}")
         made: Any = PolicyActor
         arguments: dict[str, Any] = {"model": MODEL, **(actor_args or {})}
-        route = shares_of(version, canary or {})
+        route = shares
+        _check_versions(folder, route, [MODEL])
     else:
         made = load_actor(actor)
         arguments = dict(actor_args or {})
-        route = shares_of(version, canary or {}) if canary or version != promotion.PRODUCTION else {}
+        route = shares if canary or version != promotion.PRODUCTION else {}
+        _check_versions(folder, route, VersionStore(folder / "models").models())
     remote = RemoteActor(route=route, **gateway)
     remote.serve(made, **arguments)
     return remote
+
+
+def _check_versions(folder: Path, wanted: Iterable[str], models: Collection[str]) -> None:
+    """Each must be there of one of the models at least. A trial without any has them made by its actors, later."""
+    store = VersionStore(folder / "models")
+    tags = {model: store.tags(model) for model in models}
+    numbers = {model: [each.number for each in store.versions(model)] for model in models}
+    for each in wanted:
+        if each in (LATEST, FOLLOW) or not models:
+            continue
+        number = int(each) if each.isdecimal() else None
+        if not any((tags[model].get(each) if number is None else number) in numbers[model] for model in models):
+            known = "; ".join(f"{model}: {', '.join(map(str, (*numbers[model], *tags[model])))}" for model in models)
+            raise errors.ConfigError(f"there is no version {each!r} that sessions could play. There are of {known}")
+
+
+def _check_certificate(cert: str | None, key: str | None) -> None:
+    if not cert or not key:  # one without the other is told by the gateway's options
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
+    except OSError as error:
+        raise errors.ConfigError(
+            f"the certificate {cert} with the key {key} cannot be used: {error}. Both are PEM files, the key without a "
+            "password, and made for each other"
+        ) from None

@@ -62,11 +62,16 @@ def signature(subject: Subject) -> None:
         "another kind": {**good, "step_kind": "tick"},
         "no number": {name: value for name, value in good.items() if name != "step"},
         "a time that is no number": {**good, "time": "now"},
+        "a run that is not signed": {**good, "run": "other"},
+        "a model that is not signed": {**good, "model": "other"},
+        "a version that is not signed": {**good, "version": "latest"},
+        "a deadline that is not signed": {**good, "deadline_ms": "60000"},
     }
     for what, headers in wrong.items():
         expect(_bare(subject, headers), 401, "unauthorised", what=f"start with {what}")
     expect(_bare(subject, good, data + b"!"), 401, "unauthorised", what="start with another body")
     expect(_bare(subject, good), 200, what="start with the right signature")
+    expect(_bare(subject, {**good, "run": "other"}), 401, "unauthorised", what="the start again with another run")
     _bare(subject, subject.with_signature(play.headers("end", 1), data))
 
 
@@ -102,6 +107,9 @@ def replayed(subject: Subject) -> None:
     expect(_bare(subject, tick), 200, what="a signed tick without a number")
     expect(_bare(subject, tick), 401, "replayed", what="the signed tick without a number, repeated as it is")
     _bare(subject, subject.with_signature(play.headers("end"), data))
+    page = subject.with_signature({}, b"")
+    expect(_page(subject, page), 200, what="/sessions with a signature")
+    expect(_page(subject, page), 401, "replayed", what="/sessions with the same signature")
 
 
 def _need_secret(subject: Subject) -> None:
@@ -114,4 +122,11 @@ def _bare(subject: Subject, headers: dict[str, str], data: bytes | None = None) 
     body = subject.settings.data if data is None else data
     with subject.connect() as wire:
         wire.send(request_bytes(subject.place, headers, body))
+        return wire.read()
+
+
+def _page(subject: Subject, headers: dict[str, str]) -> Reply:
+    """What `/sessions` answers to these headers and no others."""
+    with subject.connect() as wire:
+        wire.send(request_bytes(subject.place, headers, method="GET", path="/sessions"))
         return wire.read()

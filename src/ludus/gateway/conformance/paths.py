@@ -26,6 +26,18 @@ def readyz(subject: Subject) -> None:
         expect(reply, 503, what="/readyz")
 
 
+@RULES.add("targets")
+def targets(subject: Subject) -> None:
+    """A path may have a query, and may be given as the whole address."""
+    play = subject.play()
+    place = subject.place
+    for number, path in enumerate((f"{place.path}?trace=1", f"http://{place.authority}{place.path}")):
+        headers = subject.signed(play.headers("start" if number == 0 else "end", number), subject.settings.data)
+        with subject.connect() as wire:
+            wire.send(request_bytes(place, headers, subject.settings.data, path=path))
+            expect(wire.read(), 200, what=f"POST {path}")
+
+
 @RULES.add("metrics")
 def metrics(subject: Subject) -> None:
     """GET /metrics is Prometheus' text format."""

@@ -77,6 +77,10 @@ class Subject:
             step_kind=lower.get("step_kind", ""),
             step=lower.get("step", ""),
             data=data,
+            run=lower.get("run"),
+            model=lower.get("model"),
+            version=lower.get("version"),
+            deadline_ms=lower.get("deadline_ms"),
         )
         return {**headers, "key": settings.key, "time": str(time_ms), "token": token}
 

@@ -35,6 +35,7 @@ _REASONS = {
     503: b"Service Unavailable",
     504: b"Gateway Timeout",
 }
+_LINGER_S = 2.0  # for which what a game still sends is thrown away, so that it gets to read why it was refused
 _OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: "
 
 
@@ -119,8 +120,12 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._parser: Any = None
         self._pending: deque[Request] = deque()  # read, and not answered or not sent yet, in order
-        self._is_closing = False
+        self._is_closing = False  # nothing is answered any more
+        self._is_deaf = False  # nothing is read any more
         self._is_paused = False
+        self._is_half_closed = False  # the game sends nothing more, and waits for answers
+        self._refusal: Answer | None = None  # that comes after the answers to what was asked before
+        self._is_unusual = False  # something is to be done after the last answer: one of the three above
         self._is_writable = True
         self.began = 0.0  # when the request that is being read began; 0 between requests
         self.touched = monotonic()
@@ -132,6 +137,8 @@ class Connection(asyncio.Protocol):
         self._body = b""
         self._parts: list[bytes] = []  # of a body that came in several
         self._body_bytes = 0
+        self._chunked: dict[bytes, bytes] | None = None  # the headers, while a body comes in chunks
+        self._chunked_bytes = 0  # of such a body, and of all that is around it
 
     # -- the transport's calls ------------------------------------------------------------------------------------
 
@@ -140,7 +147,7 @@ class Connection(asyncio.Protocol):
         statistics = self._statistics
         if len(self._open) >= self._limits.max_connections:
             statistics.num_refused += 1
-            self._is_closing = True
+            self._is_closing = self._is_deaf = True
             self._transport.write(_response(problem("overloaded", "too many connections", headers=_RETRY), False))
             self._transport.close()
             return
@@ -151,7 +158,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._is_closing = True
+        self._is_closing = self._is_deaf = True
         self._pending.clear()
         self._parser = None
         if self in self._open:
@@ -159,24 +166,33 @@ class Connection(asyncio.Protocol):
             self._statistics.num_connections -= 1
 
     def data_received(self, data: bytes) -> None:
-        if self._is_closing:
+        if self._is_deaf:
             return
         now = self.touched = monotonic()
-        if not self.began:
+        if not self.began and data != b"\r\n":  # an empty line before a request is none
             self.began = now
         self._statistics.bytes_in += len(data)
         if self._in_headers:
             self._header_bytes += len(data)
+        elif self._chunked is not None:
+            self._chunked_bytes += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self.refuse(problem("bad_request", "only HTTP/1.1 is spoken here"))
+        except httptools.HttpParserUpgrade as upgrade:
+            self._decline_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
-            if not self._is_closing:  # our own callbacks raise to stop it
+            if not self._is_deaf:  # our own callbacks raise to stop it
                 self.refuse(problem("bad_request", f"this is not HTTP/1.1: {error}"))
-            return
-        if self.began and self._in_headers and self._header_bytes > self._limits.max_header_bytes:
-            self.refuse(problem("too_large", f"headers may have {self._limits.max_header_bytes} bytes"))
+        if self.began:
+            self._check_part()
+
+    def _check_part(self) -> None:
+        """Refuse what is not whole yet, and too large already: headers, or what is around a body in chunks."""
+        most = self._limits.max_header_bytes
+        if self._in_headers and self._header_bytes > most:
+            self.refuse(problem("too_large", f"headers may have {most} bytes"))
+        elif self._chunked is not None and self._chunked_bytes > most + 8 * self._body_bytes:
+            self.refuse(problem("too_large", f"beside a body in chunks there may be {most} bytes"))
 
     def pause_writing(self) -> None:
         self._is_writable = False
@@ -187,7 +203,10 @@ class Connection(asyncio.Protocol):
         self._resume()
 
     def eof_received(self) -> bool:
-        return bool(self._pending)  # half closed: what was asked is still answered
+        if not self._pending:
+            return False
+        self._is_half_closed = self._is_unusual = True  # what was asked is still answered
+        return True
 
     # -- the parser's calls ---------------------------------------------------------------------------------------
 
@@ -215,6 +234,9 @@ class Connection(asyncio.Protocol):
         length = headers.get(b"content-length")
         if length is not None and len(length) > 6 and int(length[:20]) > self._limits.max_body_bytes:
             self._stop(problem("too_large", f"a body may have {self._limits.max_body_bytes} bytes"))
+        if b"transfer-encoding" in headers:
+            self._chunked, self._headers = headers, {}  # what comes behind the body is no header
+            self._chunked_bytes = 0
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
             self._outbox.send(self._transport, b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -230,6 +252,25 @@ class Connection(asyncio.Protocol):
         if twice is not None:
             self._stop(problem("bad_request", f"the header {twice.decode()} is there twice"))
 
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1 with a request that offered to change to something else.
+
+        The parser stops after its headers, so a new one is given them without the offer.
+        """
+        method, path, headers = self._parser.get_method(), self._path, self._chunked or self._headers
+        if method == b"CONNECT":
+            self.refuse(problem("bad_request", "this is no proxy"))
+            return
+        closes = b"close" in headers.get(b"connection", b"").lower()
+        lines = [b"%b: %b" % item for item in headers.items() if item[0] not in (b"upgrade", b"connection")]
+        lines += [b"connection: close"] if closes else []
+        first = b"%b %b HTTP/%b" % (method, path, self._parser.get_http_version().encode())
+        self._parser = httptools.HttpRequestParser(self)
+        self._path, self._headers, self._chunked, self._in_headers = b"", {}, None, True
+        again = b"\r\n".join([first, *lines, b"", rest])
+        self._statistics.bytes_in -= len(again)
+        self.data_received(again)
+
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
         if self._body_bytes > self._limits.max_body_bytes:
@@ -243,14 +284,17 @@ class Connection(asyncio.Protocol):
         self._parts.append(body)
 
     def on_message_complete(self) -> None:
+        parser, body, headers = self._parser, self._body, self._headers
+        if self._chunked is not None:
+            headers, self._chunked, self._repeated = self._chunked, None, []
+        method = parser.get_method()
+        if (b"upgrade" in headers or method == b"CONNECT") and parser.should_upgrade():
+            return  # this was only its head: see `_decline_upgrade`
         self._in_headers = True
-        parser, body = self._parser, self._body
         if self._parts:
             body = b"".join(self._parts)
             self._parts = []
-        request = Request(
-            self, parser.get_method(), self._path, self._headers, body, self.began, parser.should_keep_alive()
-        )
+        request = Request(self, method, self._path, headers, body, self.began, parser.should_keep_alive())
         self.began = 0.0
         self._path = self._body = b""  # of the next one
         self._headers = {}
@@ -281,7 +325,16 @@ class Connection(asyncio.Protocol):
                 self._check_unsent()
         if pending and not self._is_closing:
             asyncio.get_running_loop().call_soon(self._handle_next)
-        elif self._is_paused:
+        elif self._is_unusual:
+            self._after_last()
+
+    def _after_last(self) -> None:
+        """All that was asked is answered."""
+        if self._refusal is not None:
+            self._send_refusal(self._refusal)
+        elif self._is_half_closed:
+            self._hang_up()
+        else:
             self._resume()
 
     def _handle_next(self) -> None:
@@ -295,9 +348,7 @@ class Connection(asyncio.Protocol):
         self._statistics.bytes_out += len(data)
         self._outbox.send(self._transport, data)
         if not keep_alive:
-            self._is_closing = True
-            self._outbox.flush()
-            self._transport.close()
+            self._hang_up()
         elif not self._is_writable:
             self._check_unsent()
 
@@ -308,20 +359,42 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, answer: Answer) -> None:
         """Answer what cannot be read any further, and hang up."""
-        if self._is_closing:
+        if self._is_deaf:
             return
+        self._is_deaf = True
         self._handler.refuse(answer)
-        self._write(answer, False)
+        if self._pending:
+            self._refusal, self._is_unusual = answer, True
+        else:
+            self._send_refusal(answer)
+
+    def _send_refusal(self, answer: Answer) -> None:
+        """The last that is sent. Hanging up at once, while the game sends, would take the answer from it."""
+        self._is_closing = True
+        data = _response(answer, False)
+        self._statistics.bytes_out += len(data)
+        self._outbox.send(self._transport, data)
+        self._outbox.flush()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+            asyncio.get_running_loop().call_later(_LINGER_S, self._transport.abort)
+        else:  # TLS, whose end cannot be told apart from its connection's
+            self._transport.close()
+
+    def _hang_up(self) -> None:
+        """After what was sent has arrived."""
+        self._is_closing = self._is_deaf = True
+        self._outbox.flush()
+        self._transport.close()
 
     def abort(self) -> None:
-        self._is_closing = True
+        self._is_closing = self._is_deaf = True
         self._transport.abort()
 
     def close_idle(self) -> None:
         """Hang up if no request is under way."""
         if not self._pending and not self._is_closing:
-            self._is_closing = True
-            self._transport.close()
+            self._hang_up()
 
     @property
     def is_idle(self) -> bool:
@@ -343,12 +416,13 @@ class Connection(asyncio.Protocol):
 
     def _pause(self) -> None:
         if not self._is_paused and not self._is_closing:
-            self._is_paused = True
+            self._is_paused = self._is_unusual = True
             self._transport.pause_reading()
 
     def _resume(self) -> None:
         if self._is_paused and self._is_writable and len(self._pending) < self._limits.max_pipelined:
             self._is_paused = False
+            self._is_unusual = self._is_half_closed
             if not self._is_closing:
                 self._transport.resume_reading()
 

@@ -9,6 +9,7 @@ It can also be given to `RemoteActor.serve(Actor=FakeActor, tick_return=b"left")
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 from ludus import errors
@@ -47,6 +48,8 @@ class FakeActor(Actor):
         self._start = _bytes(returns["start_return"])
         self._tick = _bytes(returns["tick_return"])
         self._end = _bytes(returns["end_return"])
+        if not 0.0 <= delay_s < math.inf:
+            raise errors.ConfigError(f"delay_s is {delay_s}; it must be a number of seconds, 0 or more")
         self._delay_s = delay_s
 
     def start(self, session: Session, data: bytes) -> bytes:

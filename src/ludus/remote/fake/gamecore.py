@@ -98,7 +98,9 @@ class FakeGamecore:
         for name, value in (("games", games), ("ticks", ticks), ("episodes", episodes)):
             if value < 1:
                 raise errors.ConfigError(f"{name} is {value}; it must be 1 or more")
-        if rate is not None and rate <= 0:
+        if body_bytes < 0:
+            raise errors.ConfigError(f"body_bytes is {body_bytes}; it must be 0 or more")
+        if rate is not None and not rate > 0:
             raise errors.ConfigError(f"rate is {rate}; it must be more than 0 ticks a second")
         self._place = Place(url)
         self._games = games

@@ -1,0 +1,50 @@
+"""Signatures: what they cover, and how often they are good."""
+
+import pytest
+
+from ludus.gateway.auth import Auth, sign
+from ludus.gateway.step import Step
+
+
+def request(time_ms, *, signed=None, **headers):
+    """Headers of a signed start, and the step; `signed` are those beyond the usual that the signature knows of."""
+    headers = {"session": "a", "step_kind": "start", **headers}
+    token = sign(
+        "S", key="k", time_ms=time_ms, session="a", step_kind="start", step=headers.get("step", ""), data=b"x",
+        **(signed or {}),
+    )  # fmt: skip
+    sent = {"key": "k", "time": str(time_ms), "token": token, **headers}
+    found = {name.encode(): value.encode() for name, value in sent.items()}
+    return found, Step.parse(found, b"x")
+
+
+def code(auth, headers, step):
+    refused = auth.check(headers, step) or auth.use(step)
+    return None if refused is None else refused.code
+
+
+def test_a_signature_of_a_request_without_them_is_made_as_ever():
+    token = sign("S", key="k", time_ms=1, session="a", step_kind="tick", step="3", data=b"x")
+    assert token == "0d3e8d0b880f3ecc367fbe1c52560cea90f7d762470747a7cd8f6d74ee3e328e"
+
+
+@pytest.mark.parametrize(("name", "value"), [("run", "2"), ("model", "m"), ("version", "7"), ("deadline_ms", "50")])
+def test_headers_that_decide_about_the_step_are_signed_if_they_are_there(name, value):
+    auth = Auth(secret="S", now=lambda: 100.0)
+    assert code(auth, *request(100_000, step="0")) is None
+    assert code(auth, *request(100_000, step="0", **{name: value})) == "unauthorised"
+    assert code(auth, *request(100_000, step="0", signed={name: value})) == "unauthorised", "it was taken away"
+    assert code(auth, *request(100_000, step="0", signed={name: value}, **{name: value})) is None
+
+
+def test_what_was_signed_before_the_server_began_is_good_for_numbered_steps_only():
+    clock = [100.0]
+    captured = request(99_500)
+    first = Auth(secret="S", now=lambda: clock[0] - 10)
+    clock[0] = 110.0
+    assert code(first, *captured) is None
+    assert code(first, *captured) == "replayed"
+    successor = Auth(secret="S", now=lambda: clock[0] - 10)
+    assert code(successor, *captured) == "replayed"
+    assert code(successor, *request(99_500, step="0")) is None
+    assert code(successor, *request(100_000)) is None
