@@ -23,7 +23,6 @@ from ludus.gateway.session import Session
 from ludus.program import Program, RestartPolicy
 from ludus.remote import model as models
 from ludus.remote.model import RemoteModel, get_torch_model_weights
-from ludus.services.model import named
 from ludus.services.model.service import ModelService
 from ludus.workers.remote import Remote
 
@@ -76,6 +75,8 @@ class OwnTrial:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.runs: dict[str, launch.Run] = {}
+        self._kept: dict[str, Any] = {}
+        self._before_close: list[Callable[[], None]] = []
 
     def remote(self, node: str) -> Remote:
         return self.runs[node].remote(node)
@@ -98,13 +99,18 @@ class OwnTrial:
         )
         self.runs[f"model-{name}"] = launch.local(program, project=self.folder / "runs")
 
+    def keep(self, key: str, make: Callable[[], Any]) -> Any:
+        return self._kept[key] if key in self._kept else self._kept.setdefault(key, make())
+
+    def before_close(self, callback: Callable[[], None]) -> None:
+        self._before_close.append(callback)
+
     def pids(self, name: str) -> list[int]:
         return [worker.pid for worker in self.runs[f"model-{name}"].workers() if worker.pid is not None]
 
     def close(self) -> None:
-        for each in list(named._models.values()):
-            if str(each.folder.folder) == str(self.folder / "models"):
-                each.close()
+        for callback in self._before_close:
+            callback()
         for run in self.runs.values():
             run.stop()
 

@@ -10,8 +10,9 @@ champion = model.clone("champion")                              # a model of its
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,8 +25,9 @@ from ludus.discovery import names as naming
 from ludus.gateway.session import FOLLOW, Session, current
 from ludus.services.model import named
 from ludus.services.model.client import ModelClient
-from ludus.services.model.definition import Definition, ModelFolder, ModelSettings
+from ludus.services.model.definition import Definition, ModelFolder
 from ludus.services.model.host_thread import HostThread, LoopSink
+from ludus.services.model.settings import ModelSettings
 from ludus.services.model.torch_weights import as_arrays, get_torch_model_weights, set_torch_model_weights
 from ludus.services.model.verify import Verification
 from ludus.services.weights.store import LATEST, Version
@@ -37,7 +39,6 @@ __all__ = ["RemoteModel", "get_torch_model_weights", "set_torch_model_weights"]
 _APPEARS_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.05
 _READY_WITHIN_S = 300.0
-_MAX_RACES = 5
 
 
 class _Trial(Protocol):
@@ -48,6 +49,10 @@ class _Trial(Protocol):
     def remote(self, node: str) -> Remote: ...
 
     def ask_driver(self, command: str, *args: Any, **kwargs: Any) -> Any: ...
+
+    def keep(self, key: str, make: Callable[[], Any]) -> Any: ...
+
+    def before_close(self, callback: Callable[[], None]) -> None: ...
 
 
 class RemoteModel:
@@ -102,19 +107,28 @@ class RemoteModel:
         self._trial = trial if trial is not None else _current_trial()
         self._timeout_s = timeout_s
         folder = ModelFolder(Path(self._trial.folder) / "models", name)
+        forget = functools.partial(named.forget, folder.folder)
+        self._trial.keep("models", lambda: self._trial.before_close(forget))
         if model is None:
             if forward_args or forward_kwargs:
                 raise errors.ConfigError("forward_args belong to a model that is made: give it, too")
             _wait_for(folder)
         else:
             folder.create(_definition(model, forward_args, forward_kwargs), self._given)
-        self._named = named.find(folder.folder, name)
+        self._found = named.find(folder.folder, name)
         if model is not None:
-            self._named.reload_settings()
-        self._settings = self._named.settings.changed(self._given)
+            self._found.reload_settings()
+        self._settings = self._found.settings.changed(self._given)
         self._runner: HostThread | ModelClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sink: LoopSink | None = None
+
+    @property
+    def _named(self) -> named.NamedModel:
+        """What this process knows of it; found anew when that was closed, and in a child that was forked."""
+        if self._found.is_closed:
+            self._found = named.find(self._found.folder.folder, self.name)
+        return self._found
 
     # -- forward --------------------------------------------------------------------------------------------------
 
@@ -141,16 +155,22 @@ class RemoteModel:
         return await self._ask(self._named.store.resolve(self.name, version), args, kwargs)
 
     async def _forward_newest(self, session: Session | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Nest:
-        for _ in range(_MAX_RACES):
-            number = self._named.store.resolve(self.name, LATEST)
-            if session is not None and session.versions.get(self.name) != number:
+        number = self._named.store.resolve(self.name, LATEST)
+        if session is not None and session.versions.get(self.name) != number:
+            session.pin(self.name, number)
+        try:
+            return await self._ask(number, args, kwargs)
+        except errors.DataError:
+            if self._named.store.latest(self.name) == number:
+                raise
+        holds = self._named.holds  # it may be that retention was quicker than we were
+        number = holds.hold(LATEST)
+        try:
+            if session is not None:
                 session.pin(self.name, number)
-            try:
-                return await self._ask(number, args, kwargs)
-            except errors.DataError:
-                if self._named.store.latest(self.name) == number:
-                    raise  # otherwise it may be that retention was quicker than we were
-        return await self._ask(number, args, kwargs)
+            return await self._ask(number, args, kwargs)
+        finally:
+            holds.release(number)
 
     def _pin(self, session: Session, wanted: int | str) -> int:
         """The session plays this version to its end, and until then it stays where it is."""
@@ -174,8 +194,6 @@ class RemoteModel:
 
     def _begin(self) -> HostThread | ModelClient:
         """What runs it, for all handles of this process. Never waits: it begins in a thread of its own."""
-        if self._named.is_closed:
-            self._named = named.find(self._named.folder.folder, self.name)
         if self._settings.local_mode:
             self._runner = self._named.host(self._settings)
         else:
@@ -209,9 +227,10 @@ class RemoteModel:
     def publish_weights(self, weights: Mapping[str, Any] | torch.nn.Module, *, tag: str | None = None) -> int:
         """Make the next version and return its number; who asks for the newest has it from now on.
 
-        Raises `DataError` if these are the weights of another architecture.
+        Raises `DataError`, and publishes nothing, if these are the weights of another architecture, or `tag` cannot be
+        one.
         """
-        return self._named.publish(as_arrays(weights), tag=tag).number
+        return self._named.publish(as_arrays(weights), tag=tag, settings=self._settings).number
 
     def clone(self, step: int | str = LATEST, *, name: str | None = None) -> RemoteModel:
         """A new model that begins with the weights of a version: a fixed opponent, or a branch to train.
@@ -230,7 +249,7 @@ class RemoteModel:
             definition.module,
             definition.forward_args,
             definition.forward_kwargs,
-            **asdict(own.settings),
+            **asdict(self._settings),
             timeout_s=self._timeout_s,
             trial=self._trial,
         )
@@ -294,7 +313,7 @@ class RemoteModel:
 
     def close(self) -> None:
         """Stop running it in this process, for all handles here; one that is used again begins anew."""
-        self._named.close()
+        self._found.close()
         self._runner = None
 
     def __reduce__(self) -> tuple[Any, ...]:

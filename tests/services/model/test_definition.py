@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from ludus import errors
-from ludus.services.model.definition import Definition, ModelFolder, ModelSettings
+from ludus.services.model.definition import Definition, ModelFolder
+from ludus.services.model.settings import ModelSettings
 from ludus.services.model.torch_weights import get_torch_model_weights, set_torch_model_weights
 from ludus.services.weights.store import VersionStore
 
@@ -126,3 +127,9 @@ def test_settings_that_cannot_be_are_refused(wrong: dict) -> None:
 def test_a_misspelt_backend_is_answered_with_the_nearest() -> None:
     with pytest.raises(errors.ConfigError, match="Did you mean 'onnx'"):
         ModelSettings(backend="onxx")
+
+
+def test_a_name_that_its_workers_could_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(errors.DataError, match="'_net' cannot name a model"):
+        ModelFolder(tmp_path, "_net")
+    assert ModelFolder(tmp_path, "3-net_v.2").name == "3-net_v.2"

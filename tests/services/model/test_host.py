@@ -12,6 +12,7 @@ from ludus.data import nest as nests
 from ludus.services.model.definition import Definition, ModelFolder
 from ludus.services.model.host import ModelHost
 from ludus.services.model.host_thread import HostThread, LoopSink
+from ludus.services.model.rows import MAX_LAYOUTS
 from ludus.services.weights.store import VersionStore
 
 from .nets import IMAGE, Nested, Outcomes, expected, images, make, net, weights_of
@@ -54,6 +55,63 @@ def test_answers_stay_what_they_were_when_the_next_batch_runs(tmp_path: Path) ->
         host.submit(0, (np.full(3, i),), {}, told, i)
         host.run_pending()
     assert [told.found[i].tolist() for i in range(4)] == [[i] * 3 for i in range(4)]
+
+
+class Sharing(torch.nn.Module):
+    """Outputs that are memory of its weights, of its input, of each other, and rows that are one row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_std = torch.nn.Parameter(torch.zeros(3))
+        self.start = torch.zeros(1, 700)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        mean = x * 2
+        state = self.start.expand(x.shape[0], 700)
+        return {"std": self.log_std.expand_as(x), "same": x, "mean": mean, "twin": mean[:, :2], "state": state}
+
+
+@pytest.mark.parametrize("backend", ["eager", "onnx"])
+@pytest.mark.parametrize("num_calls", [1, 2])
+def test_whoever_writes_to_an_answer_changes_nobody_elses(tmp_path: Path, backend: str, num_calls: int) -> None:
+    row = np.ones(3, np.float32)
+    folder = ModelFolder(tmp_path, "sharing")
+    folder.create(Definition(module=Sharing(), forward_args=(row,)), {"backend": backend})
+    host, told = host_of(folder), Outcomes()
+    assert host.statistics().backend == backend
+    host.load(0)
+    wanted = {"std": 0.0, "same": 1.0, "mean": 2.0, "twin": 2.0, "state": 0.0}
+
+    def is_right(answer: dict[str, np.ndarray]) -> bool:
+        return all(bool((leaf == wanted[name]).all()) for name, leaf in answer.items())
+
+    for turn in range(3):
+        for call in range(num_calls):
+            host.submit(0, (row,), {}, told, (turn, call))
+        host.run_pending()
+        answers = [told.found[turn, call] for call in range(num_calls)]
+        for name in wanted:
+            assert all(is_right({key: answer[key] for key in list(wanted)}) for answer in answers)
+            answers[0][name][:] = 9.0
+            assert is_right({key: leaf for key, leaf in answers[0].items() if key != name}), name
+            answers[0][name][:] = wanted[name]
+        for leaf in answers[0].values():
+            leaf[:] = 9.0
+        assert all(is_right(answer) for answer in answers[1:])
+    assert VersionStore(tmp_path).verify("sharing", 0).number == 0
+
+
+def test_calls_of_ever_new_shapes_are_answered_and_their_memory_is_let_go(tmp_path: Path) -> None:
+    folder = ModelFolder(tmp_path, "any")
+    folder.create(Definition(module=torch.nn.ReLU()), {})
+    host, told = host_of(folder), Outcomes()
+    for size in range(1, 4 * MAX_LAYOUTS):
+        for value in (-1.0, 2.0):
+            host.submit(0, (np.full(size, value),), {}, told, (size, value))
+        assert host.run_pending() == 2
+        assert told.found[size, -1.0].tolist() == [0.0] * size
+        assert told.found[size, 2.0].tolist() == [2.0] * size
+    assert len(host._own._batches) == MAX_LAYOUTS
 
 
 def test_a_lane_leaves_the_others_their_share_but_no_crumbs(tmp_path: Path) -> None:

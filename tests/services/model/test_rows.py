@@ -1,10 +1,18 @@
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
 from ludus import errors
-from ludus.services.model.rows import Layouts, RowLayout, row_count
+from ludus.services.model.rows import MAX_LAYOUTS, Layouts, RowLayout, row_count
+
+
+class Pair(NamedTuple):
+    one: np.ndarray
+    other: np.ndarray
+
 
 X, Y = np.zeros((2, 3), np.float32), np.zeros(4, np.int64)
 
@@ -51,9 +59,33 @@ def test_without_an_example_each_kind_of_call_has_its_own_layout() -> None:
     assert one is not other
     assert layouts.take((X,), {})[0] is one
     assert layouts.take_rows((np.stack([Y, Y]),), {})[0] is other
-    with pytest.raises(errors.SpecError, match="kinds of arguments"):
-        for size in range(100):
-            layouts.take((np.zeros(size),), {})
+
+
+def test_calls_of_ever_new_kinds_are_taken_and_the_oldest_kinds_forgotten() -> None:
+    layouts = Layouts("net")
+    first = layouts.take((np.zeros(0),), {})[0]
+    for size in range(3 * MAX_LAYOUTS):
+        layout, leaves = layouts.take((np.zeros(size),), {})
+        assert leaves[0] is not None
+        assert (layout.specs[0], leaves[0].shape) == (((size,), np.float64), (1, size))
+    assert len(layouts._known) == MAX_LAYOUTS
+    assert layouts.take((np.zeros(size),), {})[0] is layout
+    anew = layouts.take((np.zeros(0),), {})[0]
+    assert anew == first
+    assert anew is not first
+
+
+def test_a_container_is_never_taken_for_an_array_whatever_was_called_before() -> None:
+    pair = (np.ones(2), np.ones(2))
+    layouts = Layouts("net")
+    array = layouts.take((np.ones((2, 2)),), {})[0]
+    for given in (pair, list(pair)):
+        layout, leaves = layouts.take((given,), {})
+        assert layout is not array
+        assert [leaf.shape for leaf in leaves if leaf is not None] == [(1, 2), (1, 2)]
+    assert array.take(([[1.0, 1.0], [1.0, 1.0]],), {}) is None
+    with pytest.raises(errors.SpecError, match="a Pair cannot be given to a model; give a plain dict"):
+        layouts.take((Pair(*pair),), {})
 
 
 def test_what_can_be_no_array_is_refused() -> None:

@@ -86,3 +86,20 @@ def test_its_own_settings_come_before_the_models(tmp_path: Path) -> None:
         service.forward(0, (images(1),), {})
     assert [service._poll() for _ in range(3)] == [2, 1, 0]
     assert service.verification()["chosen"] == "onnx"
+
+
+def test_a_model_that_cannot_run_tells_every_caller_why_until_it_can(tmp_path: Path) -> None:
+    folder, _ = make(tmp_path / "models", 1)
+    aside = folder.path.rename(tmp_path / "aside")
+    service = serve(tmp_path)
+    assert service._poll() == 0
+    for _ in range(2):
+        with pytest.raises(errors.DataError, match="the definition of model 'net' cannot be loaded here"):
+            service.forward(0, (images(1),), {})
+    assert service._stats() == {}
+    aside.rename(folder.path)
+    service._try_again = 0.0
+    assert service._poll() == 0
+    answer = service.forward(0, (images(1),), {})
+    assert service._poll() == 1
+    assert outcome(answer)[0].shape == (1, 3)

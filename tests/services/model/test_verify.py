@@ -221,3 +221,48 @@ def test_who_waits_for_a_version_when_the_host_is_closed_is_told(tmp_path: Path)
     host.run_pending()
     host.close()
     assert isinstance(told.found["asked"], errors.Unreachable | tuple)
+
+
+def test_what_a_runtime_has_no_kernels_for_is_run_by_eager_and_the_log_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    module = torch.nn.Conv1d(2, 2, 1).double()
+    x = np.ones((1, 2, 4))
+    source = Source(module=module, args=(x,), kwargs={})
+    for asked in ("onnx", "auto"):
+        with caplog.at_level(logging.INFO):
+            backend, told = verify.choose(asked, source, weights_of(module), tolerance=1e-6, num_threads=1)
+        assert (backend.name, told.chosen) == ("eager", "eager")
+        assert "it cannot run this module: NotImplemented" in str(told)
+    assert "the backend onnx is not used, eager is: it cannot run this module" in caplog.text
+
+
+@pytest.mark.parametrize("asked", ["onnx", "int8", "auto"])
+def test_linear_layers_of_other_floats_are_not_quantised(asked: str) -> None:
+    module = torch.nn.Linear(4, 2).double()
+    source = Source(module=module, args=(np.ones((1, 4)),), kwargs={})
+    backend, told = verify.choose(asked, source, weights_of(module), tolerance=1e-6, num_threads=1)
+    assert backend.name != "int8"
+    for report in told.reports:
+        assert report.is_verified == (report.backend != "int8")
+        assert report.is_verified or "int8 is for linear layers of float32" in report.reason
+
+
+def test_a_version_that_its_backend_cannot_load_is_run_by_eager(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = make(tmp_path, 1, 2, backend="onnx", tolerance=1e-3)
+    host, told = ModelHost(folder), Outcomes()
+    assert host.prepare().chosen == "onnx"
+
+    def fail(*_given: object) -> None:
+        raise RuntimeError("out of sessions")
+
+    monkeypatch.setattr(OnnxBackend, "load", fail)
+    host.submit(1, (IMAGE,), {}, told, 0)
+    run_all(host, told, 1)
+    np.testing.assert_allclose(told.found[0][0], expected(2, IMAGE[None])[0][0], atol=1e-4)
+    assert host.statistics().num_refused_versions == 1
+    assert (
+        "version 1 of net is run by eager, not by onnx: it cannot run this module: RuntimeError: out of" in caplog.text
+    )

@@ -131,6 +131,39 @@ def test_a_tag_names_a_version_that_is_there(store: VersionStore) -> None:
     assert store.tags("policy") == {}
 
 
+@pytest.mark.parametrize("name", ["latest", "follow", "3", "two words", "", None])
+def test_what_means_something_else_cannot_be_a_tag_and_is_not_published(store: VersionStore, name: str) -> None:
+    store.publish("net", weights(0.0), number=0)
+    with pytest.raises(errors.DataError, match="cannot be a tag"):
+        store.tag("net", name, 0)
+    with pytest.raises(errors.DataError, match="cannot be a tag"):
+        store.publish("net", weights(1.0), number=None, tags=lambda _version: ["good", name])
+    assert (store.latest("net"), store.tags("net"), len(store.versions("net"))) == (0, {}, 1)
+
+
+def test_a_version_is_tagged_before_anybody_elses_publish_can_remove_it(tmp_path: Path) -> None:
+    wrong: list[BaseException] = []
+
+    def publish(who: str) -> None:
+        store = VersionStore(tmp_path, keep=1)
+        try:
+            for turn in range(60):
+                weights = {"w": np.full(4, turn)}
+                version = store.publish("net", weights, number=None, tags=lambda _version: [who])
+                assert store.get("net", who)[0].number == version.number
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=publish, args=(who,)) for who in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30.0)
+    assert wrong == []
+    store = VersionStore(tmp_path)
+    assert {version.number for version in store.versions("net")} == set(store.tags("net").values())
+
+
 def test_two_who_tag_at_once_both_count(store: VersionStore) -> None:
     store.publish("policy", weights(0), number=0)
 

@@ -228,6 +228,10 @@ class ModelClient:
             except IndexError:  # another thread does the same
                 return
 
+    def abandon(self) -> None:
+        """In a child that was forked: its thread is the parent's, so it is closed here."""
+        self._is_closed = True
+
     def close(self) -> None:
         """Send nothing more. Doing it twice does nothing."""
         if self._is_closed:

@@ -20,8 +20,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,39 +32,22 @@ from ludus.data import nest as nests
 from ludus.data.nest import Nest
 from ludus.services.model import verify
 from ludus.services.model.backends import Backend, prepare
-from ludus.services.model.definition import Definition, ModelFolder, ModelSettings
+from ludus.services.model.definition import Definition, ModelFolder
 from ludus.services.model.request import Request, Sink, deliver, split
-from ludus.services.model.rows import Layouts, Leaves, RowLayout, row_count
+from ludus.services.model.rows import MAX_LAYOUTS, Layouts, Leaves, RowLayout, row_count
+from ludus.services.model.settings import ModelSettings
+from ludus.services.model.statistics import HostStatistics
 from ludus.services.model.versions import Holds, Ready, ReadyVersions
 from ludus.services.weights.store import VersionStore
 
-__all__ = ["HostStatistics", "ModelHost"]
+__all__ = ["ModelHost"]
 
 _MAX_PENDING = 65_536
 _NUM_RECORDED = 64
 _RECORD_EVERY_S = 0.05
+_NUMPY_KEEPS_LOCK = 500  # elements, below which a copy is made without letting go of the interpreter's lock
 _LEAST_SHARE = 12  # rows of a batch that are not worth sharing with another lane
 _CHECKED_ROWS = 16  # of what was recorded, when a version is loaded
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostStatistics:
-    num_calls: int
-    num_rows: int
-    num_batches: int  # forward passes
-    num_failed: int  # calls
-    num_pending: int
-    max_pending: int
-    num_loads: int  # versions loaded so far
-    versions: tuple[int, ...]  # ready to run
-    held: tuple[int, ...]
-    num_refused_versions: int  # that eager runs, because their backend was too far from it
-    backend: str
-    busy_s: float
-
-    @property
-    def mean_batch_rows(self) -> float:
-        return self.num_rows / self.num_batches if self.num_batches else 0.0
 
 
 def _copy_rows(sources: list[NDArray[Any] | None], rows: NDArray[Any]) -> None:
@@ -84,11 +66,32 @@ def _copy_rows(sources: list[NDArray[Any] | None], rows: NDArray[Any]) -> None:
         at += len(content)
 
 
+def _copied(leaf: NDArray[Any]) -> NDArray[Any]:
+    """In memory of its own, one row after the other."""
+    if leaf.size < _NUMPY_KEEPS_LOCK or not leaf.flags.c_contiguous:
+        return leaf.copy()
+    copy = np.empty_like(leaf)
+    copy.data.cast("B")[:] = leaf.data.cast("B")  # as bytes: see `_copy_rows`
+    return copy
+
+
 class _OwnMemory(threading.local):
-    """Where the thread that runs puts its batches together, by layout."""
+    """Where the thread that runs puts its batches together."""
 
     def __init__(self) -> None:
-        self.batches: dict[int, list[NDArray[Any] | None]] = {}
+        self._batches: dict[int, tuple[RowLayout, Leaves]] = {}  # with the layout, so that no other has its id
+
+    def of(self, layout: RowLayout, num_rows: int, max_batch: int) -> Leaves:
+        """Arrays with room for these rows, as they were left by the last batch of this layout."""
+        known = self._batches.get(id(layout))
+        if known is not None and next(len(leaf) for leaf in known[1] if leaf is not None) >= num_rows:
+            return known[1]
+        if known is None and len(self._batches) >= MAX_LAYOUTS:
+            del self._batches[next(iter(self._batches))]
+        room = max(num_rows, min(2 * num_rows, max_batch))
+        memory: Leaves = [None if spec is None else np.empty((room, *spec[0]), spec[1]) for spec in layout.specs]
+        self._batches[id(layout)] = layout, memory
+        return memory
 
 
 class ModelHost:
@@ -328,7 +331,7 @@ class ModelHost:
         try:
             batch = self._gather(layout, requests, num_rows)
             args, kwargs = layout.nest(batch)
-            outputs = self._checked(backend.run(handle, args, kwargs), batch, num_rows)
+            outputs = self._checked(backend.run(handle, args, kwargs), num_rows)
             results = split(outputs, requests)
         except Exception as error:
             if len(requests) > 1:  # it may be one row's fault
@@ -347,13 +350,8 @@ class ModelHost:
             self._recorded.append((layout, [None if leaf is None else leaf[-1:].copy() for leaf in batch]))
 
     def _gather(self, layout: RowLayout, requests: list[Request], num_rows: int) -> list[NDArray[Any] | None]:
-        memory = self._own.batches.get(id(layout))
-        if memory is None or next(len(leaf) for leaf in memory if leaf is not None) < num_rows:
-            room = max(num_rows, min(2 * num_rows, self._settings.max_batch))
-            memory = [None if spec is None else np.empty((room, *spec[0]), spec[1]) for spec in layout.specs]
-            self._own.batches[id(layout)] = memory
         batch: list[NDArray[Any] | None] = []
-        for index, leaf in enumerate(memory):
+        for index, leaf in enumerate(self._own.of(layout, num_rows, self._settings.max_batch)):
             if leaf is None:
                 batch.append(None)
                 continue
@@ -362,8 +360,12 @@ class ModelHost:
             batch.append(rows)
         return batch
 
-    def _checked(self, outputs: Nest, batch: Sequence[NDArray[Any] | None], num_rows: int) -> Nest:
-        """Outputs with a row for each of the batch, in memory of their own: the batch's is used again."""
+    def _checked(self, outputs: Nest, num_rows: int) -> Nest:
+        """Outputs with a row for each of the batch, in memory of their own, so that who is given one may write to it.
+
+        As the module left them they may share it with the batch, which is used again, with the weights, with each
+        other, and one row with the next.
+        """
 
         def check(path: str, leaf: NDArray[Any] | None) -> NDArray[Any] | None:
             if leaf is None:
@@ -373,8 +375,7 @@ class ModelHost:
                     f"forward of {self.name!r} was given {num_rows} rows and {path or 'its output'} has the shape "
                     f"{list(leaf.shape)}: the first axis of all outputs must be the batch's"
                 )
-            is_shared = any(own is not None and np.may_share_memory(leaf, own) for own in batch)
-            return leaf.copy() if is_shared else leaf
+            return _copied(leaf)
 
         if type(outputs) is np.ndarray:
             return check("", outputs)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from typing import Any
 
 from ludus import errors
@@ -20,6 +21,8 @@ __all__ = ["HostThread", "LoopSink"]
 
 _log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 1.0
+_CLOSE_S = 10.0
+_WAKE_EVERY_S = 0.02
 
 
 class HostThread:
@@ -49,12 +52,12 @@ class HostThread:
         if not self._ready.wait(timeout_s):
             raise errors.DeadlineExceeded(f"the model {self.host.name!r} was not ready in {timeout_s:g} s")
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)  # it is raised more than once
 
     def submit(self, version: int, args: tuple[Any, ...], kwargs: dict[str, Any], sink: Sink, token: Any) -> None:
         """`ModelHost.submit`."""
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)
         self.host.submit(version, args, kwargs, sink, token)
         if self._is_closed or self._error is not None:  # it may have come too late for the thread
             gone = errors.Unreachable(f"the model {self.host.name!r} is closed here; the call was not run")
@@ -85,12 +88,16 @@ class HostThread:
     def close(self) -> None:
         """Run no more. Doing it twice does nothing."""
         self._is_closed = True
-        others = [thread for thread in self._threads if thread is not threading.current_thread() and thread.is_alive()]
-        for _ in others:
-            self.host.call(lambda: None)  # wakes one of them
-        for thread in others:
-            thread.join(10.0)
+        until = time.monotonic() + _CLOSE_S
+        for thread in self._threads:
+            while thread is not threading.current_thread() and thread.is_alive() and time.monotonic() < until:
+                self.host.call(lambda: None)  # wakes one of them, and not always this one
+                thread.join(_WAKE_EVERY_S)
         self.host.close()
+
+    def abandon(self) -> None:
+        """In a child that was forked: its threads are the parent's, so it is closed here."""
+        self._is_closed = True
 
     def __enter__(self) -> HostThread:
         self.start()

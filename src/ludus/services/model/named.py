@@ -8,24 +8,25 @@ from __future__ import annotations
 import functools
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
+from ludus import errors
 from ludus.services.model.client import ModelClient
-from ludus.services.model.definition import Definition, ModelFolder, ModelSettings
+from ludus.services.model.definition import Definition, ModelFolder
 from ludus.services.model.host import ModelHost
 from ludus.services.model.host_thread import HostThread
 from ludus.services.model.rows import Layouts
+from ludus.services.model.settings import ModelSettings
 from ludus.services.model.torch_weights import as_arrays
 from ludus.services.model.versions import Holds
 from ludus.services.weights.store import Version, VersionStore
 from ludus.workers.solver import Solver
 
-__all__ = ["CHECKPOINT", "NamedModel", "find"]
+__all__ = ["CHECKPOINT", "NamedModel", "find", "forget"]
 
 CHECKPOINT = "checkpoint-"
 _models: dict[tuple[str, str], NamedModel] = {}
@@ -33,19 +34,31 @@ _lock = threading.Lock()
 
 
 def find(folder: Path, name: str) -> NamedModel:
-    """The one of this process. Its definition must be there."""
+    """The one of this process. Its definition must be there; if it was made anew, so is this."""
     key = str(folder), name
     with _lock:
-        found = _models.get(key)
-        if found is None or found.is_closed:
-            found = _models[key] = NamedModel(ModelFolder(folder, name))
-        return found
+        known = _models.get(key)
+        if known is not None and known.is_current:
+            return known
+        found = _models[key] = NamedModel(ModelFolder(folder, name))
+    if known is not None:
+        known.close()
+    return found
+
+
+def forget(folder: Path) -> None:
+    """Close all models of a folder. Whoever asks for one of them later has it made anew."""
+    with _lock:
+        known = [_models.pop(key) for key in list(_models) if key[0] == str(folder)]
+    for each in known:
+        each.close()
 
 
 class NamedModel:
     """Safe to share between threads."""
 
     def __init__(self, folder: ModelFolder) -> None:
+        self._made = _stamp(folder.path)
         self.folder = folder
         self.name = folder.name
         self.settings = folder.settings()
@@ -55,7 +68,11 @@ class NamedModel:
         self._lock = threading.Lock()
         self._hosts: dict[ModelSettings, HostThread] = {}
         self._clients: dict[tuple[ModelSettings, int], ModelClient] = {}
-        self._last_checkpoint: tuple[int, float] | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it is open, and of the model that is in the folder now: the folder may have been made anew."""
+        return not self.is_closed and self._made == _stamp(self.folder.path)
 
     @functools.cached_property
     def definition(self) -> Definition:
@@ -64,7 +81,6 @@ class NamedModel:
 
     def reload_settings(self) -> None:
         self.settings = self.folder.settings()
-        self.store.keep = self.settings.keep
 
     # -- running --------------------------------------------------------------------------------------------------
 
@@ -111,42 +127,63 @@ class NamedModel:
             each.close()
         self.holds.close()
 
+    def abandon(self) -> None:
+        """In a child that was forked: what runs is the parent's, so it is closed here."""
+        self.is_closed = True
+        running: list[HostThread | ModelClient] = [*self._hosts.values(), *self._clients.values()]
+        for each in running:
+            each.abandon()
+        self._hosts, self._clients = {}, {}
+        self._lock = threading.Lock()
+        self.holds.abandon()
+
     # -- publishing -----------------------------------------------------------------------------------------------
 
-    def publish(self, weights: Mapping[str, NDArray[Any]], *, tag: str | None) -> Version:
-        """The next version; `tag` and the tag of a checkpoint, if one is due, keep it."""
+    def publish(
+        self, weights: Mapping[str, NDArray[Any]], *, tag: str | None = None, settings: ModelSettings | None = None
+    ) -> Version:
+        """The next version; `tag` and the tag of a checkpoint, if one is due by `settings`, keep it."""
         self.folder.check(as_arrays(self.definition.module), weights)
-        if self._last_checkpoint is None:
-            self._last_checkpoint = self._find_checkpoint()
-        version = self.store.publish(self.name, weights, number=None)
-        tags = [tag] if tag is not None else []
-        if self._is_checkpoint_due(version):
-            self._last_checkpoint = version.number, version.created
-            tags.append(f"{CHECKPOINT}{version.number}")
-        for each in tags:
-            self.store.tag(self.name, each, version.number)
-        return version
+        settings = settings or self.settings
 
-    def _is_checkpoint_due(self, version: Version) -> bool:
-        assert self._last_checkpoint is not None, "looked up before the first publish"
-        number, created = self._last_checkpoint
-        seconds, steps = self.settings.checkpoint_seconds, self.settings.checkpoint_steps
-        return (seconds is not None and version.created - created >= seconds) or (
-            steps is not None and version.number - number >= steps
-        )
+        def tags(version: Version) -> list[str]:
+            given = [] if tag is None else [tag]
+            return [*given, f"{CHECKPOINT}{version.number}"] if self._is_checkpoint_due(version, settings) else given
 
-    def _find_checkpoint(self) -> tuple[int, float]:
-        """The newest one's number and time; before the first, the oldest version counts."""
-        numbers = [number for tag, number in self.store.tags(self.name).items() if tag.startswith(CHECKPOINT)]
-        versions = {version.number: version.created for version in self.store.versions(self.name)}
-        number = max(numbers) if numbers else min(versions, default=0)
-        return number, versions.get(number, time.time())
+        return self.store.publish(self.name, weights, number=None, keep=settings.keep, tags=tags)
+
+    def _is_checkpoint_due(self, version: Version, settings: ModelSettings) -> bool:
+        """By the newest one's number and time, whichever process published it; before the first, the model's own."""
+        seconds, steps = settings.checkpoint_seconds, settings.checkpoint_steps
+        if seconds is None and steps is None:
+            return False
+        known = [number for tag, number in self.store.tags(self.name).items() if tag.startswith(CHECKPOINT)]
+        if steps is not None and version.number - max(known, default=0) >= steps:
+            return True
+        if seconds is None:
+            return False
+        try:
+            last = self.store.get(self.name, max(known))[0].created if known else self.folder.path.stat().st_mtime
+        except errors.DataError:  # somebody removed its file, so there is none
+            return True
+        return version.created - last >= seconds
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """What tells a file from another that had the same path before it; `None` if it is not there."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _forget_after_fork() -> None:
     """A child has none of its parent's threads."""
     global _lock
     _lock = threading.Lock()
+    for each in _models.values():
+        each.abandon()
     _models.clear()
 
 

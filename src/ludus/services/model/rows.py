@@ -7,6 +7,7 @@ args, kwargs = layout.nest([one array for each leaf])
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,9 +18,10 @@ from ludus import errors
 from ludus.data import nest as nests
 from ludus.data.nest import Nest, Structure
 
-__all__ = ["Layouts", "Leaves", "RowLayout", "row_count"]
+__all__ = ["MAX_LAYOUTS", "Layouts", "Leaves", "RowLayout", "row_count"]
 
-_MAX_LAYOUTS = 64
+MAX_LAYOUTS = 64  # that are remembered
+_CONTAINERS = (dict, list, tuple)
 
 Leaves = list[NDArray[Any] | None]
 """The arrays of a call, each with a leading axis of rows; `None` where `None` was given."""
@@ -80,7 +82,12 @@ class RowLayout:
                     return None
                 taken.append(None)
                 continue
-            array = leaf if type(leaf) is np.ndarray else np.asarray(leaf)
+            if type(leaf) is np.ndarray:
+                array = leaf
+            elif isinstance(leaf, _CONTAINERS):  # NumPy would make one array of them
+                return None
+            else:
+                array = np.asarray(leaf)
             if array.shape != spec[0] or array.dtype != spec[1]:
                 return None
             taken.append(array[None])
@@ -116,12 +123,16 @@ class RowLayout:
 
 
 class Layouts:
-    """The layouts that calls of one model have. With an `example`, there is no other than its own."""
+    """The layouts that calls of one model have. With an `example`, there is no other than its own.
+
+    Without, the last `MAX_LAYOUTS` are remembered; one that was forgotten is made anew. Safe to share between threads.
+    """
 
     def __init__(self, model: str, example: RowLayout | None = None) -> None:
         self._model = model
         self._has_example = example is not None
-        self._known: list[RowLayout] = [] if example is None else [example]
+        self._known: tuple[RowLayout, ...] = () if example is None else (example,)
+        self._lock = threading.Lock()
 
     def take(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[RowLayout, Leaves]:
         """The layout of one row, and its leaves. Raises `SpecError` for what the model cannot take."""
@@ -151,9 +162,11 @@ class Layouts:
                 f"this call of {self._model!r} does not look like its forward_args: it was given {layout}, and it "
                 f"takes {self._known[0]}, each without the batch axis"
             )
-        if len(self._known) >= _MAX_LAYOUTS:
-            raise errors.SpecError(f"{self._model!r} was called with {_MAX_LAYOUTS} kinds of arguments: {layout}")
-        self._known.append(layout)
+        with self._lock:
+            for known in self._known:
+                if known == layout:  # another thread was quicker
+                    return known
+            self._known = (*self._known[-MAX_LAYOUTS + 1 :], layout)  # replaced: others may be looking through it
         return layout
 
 
@@ -168,6 +181,10 @@ def row_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
 def _array(leaf: Nest, path: str) -> NDArray[Any] | None:
     if leaf is None:
         return None
+    if isinstance(leaf, _CONTAINERS):
+        raise errors.SpecError(
+            f"a {type(leaf).__name__} cannot be given to a model; give a plain dict, list or tuple", path=path
+        )
     array = np.asarray(leaf)
     if array.dtype.kind not in "biufc":
         raise errors.SpecError(f"a {type(leaf).__name__} cannot be given to a model; give numbers", path=path)

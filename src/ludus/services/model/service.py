@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +12,8 @@ from typing import Any
 from ludus import errors
 from ludus.rpc.deferred import Deferred
 from ludus.services.model.definition import ModelFolder
-from ludus.services.model.host import HostStatistics, ModelHost
+from ludus.services.model.host import ModelHost
+from ludus.services.model.statistics import HostStatistics
 from ludus.services.weights.store import VersionStore
 from ludus.workers.register import register
 from ludus.workers.server import WorkerServer
@@ -18,6 +21,8 @@ from ludus.workers.worker import Worker
 
 __all__ = ["ModelService"]
 
+_log = logging.getLogger(__name__)
+_TRY_AGAIN_S = 5.0
 _KEEP_VERSIONS = 32  # who holds what is known to the callers' processes only
 
 
@@ -25,7 +30,8 @@ class ModelService(Worker):
     """Commands: `forward`, `load`, `verification`. `folder` is the trial's.
 
     `max_batch` counts rows; a call that has more by itself is run alone. A worker that was started again knows nothing
-    of the one before it, and loads what is asked for by its number.
+    of the one before it, and loads what is asked for by its number. If the model cannot run here, callers are told why,
+    and now and then it is tried again.
     """
 
     idle_s = 0.5  # a request ends it
@@ -37,19 +43,29 @@ class ModelService(Worker):
         self._folder = ModelFolder(Path(folder) / "models", name)
         self._changes = {"max_batch": max_batch, "num_threads": num_threads}
         self._host: ModelHost | None = None
+        self._error: Exception | None = None
+        self._try_again = 0.0
         server.register_service(self)
 
     def _configure(self, config: Mapping[str, Any]) -> None:
-        settings = self._folder.settings().changed(self._changes)
-        self._store = VersionStore(self._folder.folder, keep=settings.keep)
-        host = ModelHost(self._folder, settings=settings, keep_versions=_KEEP_VERSIONS, wake=self.server.wake)
-        host.prepare()
-        self._host = host
+        try:
+            settings = self._folder.settings().changed(self._changes)
+            self._store = VersionStore(self._folder.folder, keep=settings.keep)
+            host = ModelHost(self._folder, settings=settings, keep_versions=_KEEP_VERSIONS, wake=self.server.wake)
+            host.prepare()
+            self._host = host
+        except Exception as error:
+            if self._host is not None:  # it goes on as it was
+                raise
+            _log.exception("the model %s cannot run here", self._folder.name)
+            self._error = error
+            self._try_again = time.monotonic() + _TRY_AGAIN_S
 
     @property
     def host(self) -> ModelHost:
         if self._host is None:
-            raise errors.WorkerError("the model is not configured yet")
+            error = self._error or errors.WorkerError("the model is not configured yet")
+            raise error.with_traceback(None)  # it is raised more than once
         return self._host
 
     @register
@@ -59,8 +75,9 @@ class ModelService(Worker):
         Raises `SpecError` for what the model cannot take, and `DataError` for a version that is not there (any more).
         """
         answer = Deferred()
+        host = self.host
         number = self._store.resolve(self._folder.name, version)
-        self.host.submit_rows(number, tuple(args), dict(kwargs), _SINK, answer)
+        host.submit_rows(number, tuple(args), dict(kwargs), _SINK, answer)
         return answer
 
     @register
@@ -76,7 +93,11 @@ class ModelService(Worker):
         return found.to_nest()
 
     def _poll(self) -> int:
-        return self.host.run_pending()
+        if self._host is not None:
+            return self._host.run_pending()
+        if time.monotonic() >= self._try_again:
+            self._configure(self.config)
+        return 0
 
     def statistics(self) -> HostStatistics:
         return self.host.statistics()
@@ -88,7 +109,8 @@ class ModelService(Worker):
         return {**asdict(statistics), "mean_batch_rows": statistics.mean_batch_rows}
 
     def _exit(self) -> None:
-        self.host.close()
+        if self._host is not None:
+            self._host.close()
 
 
 class _DeferredSink:

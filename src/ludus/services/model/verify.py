@@ -26,6 +26,7 @@ __all__ = [
     "choose",
     "compare",
     "example_calls",
+    "why_not",
 ]
 
 _log = logging.getLogger(__name__)
@@ -184,8 +185,8 @@ def choose(
             try:
                 backend = prepare(name, source, num_threads=num_threads)
                 handle = backend.load(weights)
-            except BackendUnavailable as error:
-                reports.append(BackendReport(backend=name, is_verified=False, reason=str(error)))
+            except Exception as error:  # a runtime's own, too: whatever it is, eager can do without
+                reports.append(BackendReport(backend=name, is_verified=False, reason=why_not(error)))
                 continue
             report = compare(reference, (backend, handle), calls, tolerance=tolerance)
         if asked == "auto" and report.is_verified and calls:
@@ -201,6 +202,13 @@ def choose(
     else:
         _log.info("%s", verification)
     return backends.get(chosen, eager), verification
+
+
+def why_not(error: Exception) -> str:
+    """Why a backend could not be prepared, or could not load a version."""
+    if isinstance(error, BackendUnavailable):
+        return str(error)
+    return f"it cannot run this module: {type(error).__name__}: {error}"
 
 
 def _fields(report: BackendReport) -> dict[str, Any]:

@@ -68,12 +68,19 @@ class Holds:
         for hold in held.values():
             hold.close()
 
+    def abandon(self) -> None:
+        """In a child that was forked: they are the parent's, which lets go of them when it likes."""
+        held, self._held = self._held, {}
+        self._lock = threading.Lock()
+        for hold in held.values():
+            hold.close()
+
 
 class ReadyVersions:
     """Loads on demand. Of those that nobody holds, the `keep` that were asked for last stay ready.
 
-    A version that its backend runs too far from eager is run by eager, and the log says so. Used by one thread, but for
-    `make`.
+    A version that its backend cannot load, or runs too far from eager, is run by eager, and the log says so. Used by
+    one thread, but for `make`.
     """
 
     def __init__(
@@ -99,7 +106,7 @@ class ReadyVersions:
         self._ready: OrderedDict[int, Ready] = OrderedDict()
         self._num_rewinds = store.num_rewinds(model)
         self.num_loads = 0
-        self.num_refused = 0  # versions that eager runs because their backend was too far from it
+        self.num_refused = 0  # versions that eager runs because their backend could not, or was too far from it
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -140,8 +147,15 @@ class ReadyVersions:
         """Load a version; if its backend `loads_slowly`, any thread may. Raises `DataError` if it is not there."""
         _version, weights = self._store.get(self._model, number, private=True)
         backend = self._backend
-        handle = backend.load(weights)
-        calls = self._calls() if backend is not self._eager else ()
+        if backend is self._eager:
+            return backend, backend.load(weights)
+        try:
+            handle = backend.load(weights)
+        except Exception as error:
+            told = verify.why_not(error)
+            _log.warning("version %d of %s is run by eager, not by %s: %s", number, self._model, backend.name, told)
+            return self._eager, self._eager.load(weights)
+        calls = self._calls()
         if not calls:
             return backend, handle
         eager = self._eager.load(weights)

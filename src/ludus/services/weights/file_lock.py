@@ -27,7 +27,8 @@ def hold(path: Path, *, timeout_s: float = 60.0) -> Iterator[None]:
         _acquire(fd, path, time.monotonic() + timeout_s)
         yield
     finally:
-        os.close(fd)  # and with it the lock
+        fcntl.flock(fd, fcntl.LOCK_UN)  # closing it is not enough: a child that was forked meanwhile has it, too
+        os.close(fd)
 
 
 def _acquire(fd: int, path: Path, deadline: float) -> None:

@@ -17,7 +17,7 @@ import mmap
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,10 @@ from ludus.data.digest import digest as digest_of
 from ludus.services.weights import file_lock
 from ludus.services.weights.version import Version, check_weights, read_file, write_file
 
-__all__ = ["LATEST", "Hold", "Version", "VersionStore", "check_model"]
+__all__ = ["LATEST", "Hold", "Version", "VersionStore", "check_model", "check_tag"]
 
 LATEST = "latest"
+_FOLLOW = "follow"  # a session that asks for it plays the newest at each call
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 _FILE = re.compile(r"(\d{9,})-([0-9a-f]{12})\.weights")
@@ -46,6 +47,14 @@ def check_model(model: str) -> None:
     if not isinstance(model, str) or not _NAME.fullmatch(model):
         raise errors.DataError(
             f"{model!r} cannot name a model: letters, digits, '_', '.' and '-', not a '.' first; it names a folder"
+        )
+
+
+def check_tag(name: str) -> None:
+    """Raise `DataError` for what cannot be a tag."""
+    if not isinstance(name, str) or not _TAG.fullmatch(name) or name in (LATEST, _FOLLOW):
+        raise errors.DataError(
+            f"{name!r} cannot be a tag: a letter, then letters, digits, '_', '.' or '-'; not 'latest', not 'follow'"
         )
 
 
@@ -176,13 +185,21 @@ class VersionStore:
     # -- writing ------------------------------------------------------------------------------------------------
 
     def publish(
-        self, model: str, weights: Mapping[str, NDArray[Any]], *, number: int | None, digest: str | None = None
+        self,
+        model: str,
+        weights: Mapping[str, NDArray[Any]],
+        *,
+        number: int | None,
+        digest: str | None = None,
+        keep: int | None = None,
+        tags: Callable[[Version], Sequence[str]] | None = None,
     ) -> Version:
         """Make version `number`. Doing it again with the same weights is fine; older versions than `keep` are removed.
 
         With `number=None` it is the one after the newest, and no two publishers get the same. `digest`, if known, must
-        be the weights' `ludus.data.digest`; it is not computed again. Raises `DataError` if the number stands for other
-        weights already.
+        be the weights' `ludus.data.digest`; it is not computed again. `keep` is the store's, unless it is given. `tags`
+        is asked what to name it, when its number is known and while nobody else publishes. Raises `DataError` if the
+        number stands for other weights already; what raises publishes nothing.
         """
         if number is not None and number < 0:
             raise errors.DataError(f"version {number} of {model!r}: numbers begin at 0")
@@ -199,7 +216,10 @@ class VersionStore:
             known = self._path(model, number)
             if known is not None:
                 version = self._same(read_file(known)[0], version)
-            else:
+            named = [] if tags is None else tags(version)
+            for name in named:
+                check_tag(name)
+            if known is None:
                 self._clear_parts(model)
                 part = folder / f".{number}{_PART}"
                 write_file(part, version, weights)
@@ -207,15 +227,14 @@ class VersionStore:
             counter = self._counters.get(model) or self._open_counter(model)
             assert counter is not None, "made with the folder"
             counter[0] = max(counter[0], number)
-            self._retain(model, number)
+            if named:
+                self._write_tags(model, {**self.tags(model), **dict.fromkeys(named, version.number)})
+            self._retain(model, number, self.keep if keep is None else keep)
         return version
 
     def tag(self, model: str, name: str, number: int) -> None:
         """Name a version, so that it stays. A name that is taken moves. Raises `DataError` if it is not there."""
-        if not _TAG.fullmatch(name) or name == LATEST:
-            raise errors.DataError(
-                f"{name!r} cannot be a tag: a letter, then letters, digits, '_', '.' or '-'; not 'latest'"
-            )
+        check_tag(name)
         with file_lock.hold(self._made_folder(model) / _LOCK):
             if self._path(model, number) is None:
                 raise errors.DataError(self._missing(model, number))
@@ -310,10 +329,10 @@ class VersionStore:
             )
         return known
 
-    def _retain(self, model: str, published: int) -> None:
+    def _retain(self, model: str, published: int, keep: int) -> None:
         """Unlink what is neither among the newest, nor tagged, nor just published, nor held by anybody."""
         paths = self._paths(model)
-        kept = {published, *self.tags(model).values(), *(number for number, _ in paths[-self.keep :])}
+        kept = {published, *self.tags(model).values(), *(number for number, _ in paths[-keep:])}
         for number, path in paths:
             if number not in kept:
                 _unlink_unheld(path)

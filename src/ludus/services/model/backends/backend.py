@@ -48,7 +48,7 @@ class Backend(Protocol):
         ...
 
     def run(self, handle: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Nest:
-        """The outputs for arrays with a row axis, as NumPy arrays. They may share memory with the inputs."""
+        """The outputs for arrays with a row axis, as NumPy arrays. They may share memory with anything: copy them."""
         ...
 
 

@@ -21,7 +21,7 @@ _TINY = 1e-30
 
 
 class Int8Backend(OnnxBackend):
-    """What `OnnxBackend` can run and has linear layers; the rest of it runs as it does there."""
+    """What `OnnxBackend` can run and has linear layers of float32; the rest of it runs as it does there."""
 
     name = "int8"
 
@@ -29,7 +29,7 @@ class Int8Backend(OnnxBackend):
         super().__init__(source, num_threads=num_threads)
         self._quantised = _quantise_linear_layers(self._graph.graph, self._onnx)
         if not self._quantised:
-            raise BackendUnavailable("int8 is for linear layers, and the exported module has none")
+            raise BackendUnavailable("int8 is for linear layers of float32, and the exported module has none")
 
     def _constants(self, name: str, array: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
         yield from super()._constants(name, array)  # another layer may use it as it is
@@ -47,11 +47,16 @@ def _quantise_linear_layers(graph: Any, onnx: Any) -> set[str]:
     The pattern is the one that ONNX Runtime runs as a single kernel.
     """
     make_node = onnx.helper.make_node
+    weights = {
+        value.name
+        for value in graph.input
+        if value.name.startswith(WEIGHT) and value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    }
     found: set[str] = set()
     nodes: list[Any] = []
     inputs: set[str] = set()  # that are quantised already: two layers may share one
     for node in graph.node:
-        if not _is_linear(node):
+        if not _is_linear(node, weights):
             nodes.append(node)
             continue
         x, weight, *bias = node.input
@@ -76,8 +81,8 @@ def _quantise_linear_layers(graph: Any, onnx: Any) -> set[str]:
     return found
 
 
-def _is_linear(node: Any) -> bool:
-    if node.op_type != "Gemm" or not node.input[1].startswith(WEIGHT):
+def _is_linear(node: Any, weights: set[str]) -> bool:
+    if node.op_type != "Gemm" or node.input[1] not in weights:
         return False
     settings = {each.name: each for each in node.attribute}
     is_plain = all(settings[key].f == 1.0 for key in ("alpha", "beta") if key in settings)
