@@ -46,3 +46,15 @@ sys.exit(", ".join({{"torch", "ray"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == ""
+
+
+@pytest.mark.parametrize(("code", "expected"), [(None, 1), (0, 1), (7, 1), ("no display", 1), (143, 143)])
+def test_what_calls_exit_within_a_command_is_told_of_unless_it_was_a_signal(
+    code: object, expected: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ludus.cli.listing.run", lambda args: sys.exit(code))
+    assert main(["list"]) == expected
+    told = capsys.readouterr().err
+    assert told == (
+        "" if expected == 143 else f"ludus list: something that it ran called sys.exit({code!r}), which ended it.\n"
+    )

@@ -69,3 +69,12 @@ def test_a_run_stopped_before_its_first_checkpoint_says_so(tmp_path: Path, capsy
 
 def test_the_process_began_before_now_and_not_long_ago() -> None:
     assert 0.0 < time.time() - outcome.process_began() < 3600.0
+
+
+def test_episodes_that_were_cut_off_and_evaluations_that_failed_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _follow(lambda on_progress: Ended(eval_cut_off=7), project=tmp_path)
+    assert "over 100 episodes, played greedily, 7 of them cut off before their end" in capsys.readouterr().out
+    _follow(lambda on_progress: Ended(eval_episodes=0, eval_error="EnvError: the game broke"), project=tmp_path)
+    assert "the evaluation failed: EnvError: the game broke" in capsys.readouterr().out

@@ -321,3 +321,14 @@ def test_killed_at_random_moments_what_was_saved_is_never_lost(tmp_path: Path) -
         step, content = CheckpointStore(tmp_path).load()
         assert acknowledged <= step <= acknowledged + 1
         _assert_is(content, step)
+
+
+def test_the_newest_sound_one_up_to_a_step_can_be_asked_for(tmp_path: Path) -> None:
+    store = _saved(tmp_path, 10, 20, 30)
+    assert store.steps() == [30, 20, 10]
+    assert store.load(at_most=29)[0] == 20
+    _file(tmp_path, 20).write_bytes(b"torn")
+    assert store.load(at_most=29)[0] == 10
+    assert store.steps() == [30, 20, 10]
+    with pytest.raises(errors.CheckpointError, match="no checkpoint"):
+        store.load(at_most=9)

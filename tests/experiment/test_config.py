@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,7 +57,12 @@ def test_settings_are_parsed_from_text() -> None:
         ({"xyzzy": 1}, "ludus train --help"),
         ({"steps": "many"}, "steps='many' is not a whole number"),
         ({"steps": 0}, "steps=0 is less than 1"),
+        ({"steps": "1e999"}, "steps='1e999' is not a whole number"),
         ({"gamma": 1.5}, "gamma=1.5 is more than 1"),
+        ({"gamma": "nan"}, "gamma=nan is not a number"),
+        ({"learning_rate": float("nan")}, "learning_rate=nan is not a number"),
+        ({"stop_at_return": "NaN"}, "stop_at_return=nan is not a number"),
+        ({"seed": 99999999999999999999999}, "seed=99999999999999999999999 is more than"),
         ({"flow": "asink"}, "Did you mean 'async'"),
         ({"recurrent": "lstn"}, "Did you mean 'lstm'"),
         ({"env_args": "[1]"}, "a JSON object"),
@@ -118,3 +124,14 @@ def test_no_name_is_in_two_parts(algorithm: str) -> None:
 def test_written_as_json_and_read_it_is_the_same(algorithm: str) -> None:
     config = resolve(algorithm, "CartPole-v1", {"hidden": (8, 4), "seed": 7, "threads": 1})
     assert Config.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_files_of_ones_own_are_named_by_their_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text("from ludus.learn.algorithms.ppo import PPO as Mine\n")
+    monkeypatch.chdir(tmp_path)
+    config = resolve("mine.py:Mine", "games/mine.py:make", {"model": "./mine.py:build"})
+    assert config.train.algorithm == f"{tmp_path}/mine.py:Mine"
+    assert config.train.env == f"{tmp_path}/games/mine.py:make"
+    assert config.network.model == f"{tmp_path}/mine.py:build"
+    other = resolve("ppo", "my_package.games:make", {"model": "my_package:build"})
+    assert (other.train.env, other.network.model) == ("my_package.games:make", "my_package:build")

@@ -15,6 +15,7 @@ from ludus.learn.policies.policy import Policy
 
 torch.set_num_threads(1)
 GAMES = Path(__file__).parents[1] / "services" / "simulator" / "worlds.py"
+ODD = Path(__file__).with_name("games.py")
 
 
 def made(env: str, **settings: Any) -> tuple[Policy, Config]:
@@ -57,3 +58,50 @@ def test_episodes_of_worlds_that_raise_do_not_count() -> None:
     told = evaluation.evaluate(policy, config, episodes=30, seed=1)
     assert told.returns == (10.0,) * 30
     assert told.lengths == (10,) * 30
+
+
+# --- episodes that do not end
+
+
+def test_an_episode_that_does_not_end_is_cut_off_counted_as_it_is_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    policy, config = made(f"{ODD}:endless", eval_max_steps=40)
+    told = evaluation.evaluate(policy, config, episodes=3, seed=1)
+    assert told.returns == (40.0,) * 3
+    assert told.lengths == (40,) * 3
+    assert told.num_cut_off == 3
+    assert "3 of 3 episodes" in caplog.text
+    assert evaluation.evaluate(policy, config, episodes=3, seed=1, max_steps=7).lengths == (7,) * 3
+
+
+@pytest.mark.parametrize("episodes", [20, 300])
+def test_what_ends_is_told_beside_what_does_not(episodes: int) -> None:
+    policy, config = made(f"{ODD}:endless", eval_max_steps=25, env_args='{"one_in": 4}')
+    told = evaluation.evaluate(policy, config, episodes=episodes, seed=1)
+    assert set(told.lengths) == {10, 25}
+    assert told.lengths.count(25) == told.num_cut_off > 0
+    assert told.returns == told.lengths
+    assert 0 < told.num_episodes <= episodes
+
+
+def test_episodes_that_end_are_not_cut_off() -> None:
+    policy, config = made(f"{GAMES}:brittle", eval_max_steps=10_000)
+    assert evaluation.evaluate(policy, config, episodes=8, seed=1).num_cut_off == 0
+
+
+def test_an_agent_that_never_takes_part_has_no_episodes() -> None:
+    policy, config = made(f"{ODD}:absent", eval_max_steps=10_000_000)
+    for episodes in (3, 200):
+        told = evaluation.evaluate(policy, config, episodes=episodes, seed=1)
+        assert set(told.returns) == {5.0}
+        assert told.num_episodes == 2 * episodes
+        assert told.num_cut_off == 0
+
+
+@pytest.mark.parametrize(
+    ("lengths", "limit"), [([], 27_000), ([10, 20], 1_000), ([10, 500], 10_000), ([9_000], 27_000)]
+)
+def test_how_long_an_episode_may_be_follows_from_those_of_training_unless_it_is_given(
+    lengths: list[int], limit: int
+) -> None:
+    assert evaluation.longest_episode(resolve("ppo", "CartPole-v1"), lengths) == limit
+    assert evaluation.longest_episode(resolve("ppo", "CartPole-v1", {"eval_max_steps": 7}), lengths) == 7

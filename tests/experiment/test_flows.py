@@ -247,6 +247,31 @@ def test_a_checkpoint_of_more_simulators_is_refused() -> None:
         source.restore({"worlds": [{}, {}], "logs": [None, None]})
 
 
+def test_a_simulator_whose_worlds_cannot_be_put_back_begins_new_episodes_beside_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = {"total": np.array([100.0, 100.0]), "length": np.array([7, 7])}
+    cannot = errors.EnvError("it is not deterministic")
+    script: list[list[Any]] = [[cannot, answer(1.0)], [None, answer(2.0)]]
+    source = RemoteSource(ScriptedSimulators(script), [0, 1])  # type: ignore[arg-type]
+    assert source.restore({"worlds": [{}, {}], "logs": [log, log]}) is False
+    assert "it is not deterministic" in caplog.text
+    episodes = source.collect(NotingLearner())[1]  # type: ignore[arg-type]
+    assert [episode.total for episode in episodes] == [4.0, 4.0, 108.0, 108.0]
+
+
+@pytest.mark.parametrize("others", [0.0, 1.0])
+def test_worlds_go_on_exactly_only_if_those_of_all_ranks_do(others: float) -> None:
+    class Ranks:
+        def least(self, number: float) -> float:
+            return min(number, others)
+
+    source = RemoteSource(ScriptedSimulators([[None]]), [0])  # type: ignore[arg-type]
+    flow = SyncFlow(source, NotingLearner(), ranks=Ranks())  # type: ignore[arg-type]
+    assert flow.restore({"source": {"worlds": [{}], "logs": [None]}}) is bool(others)
+    assert flow.restore(None) is False
+
+
 def test_a_round_of_sync_is_collect_train_publish() -> None:
     learner, log = NotingLearner(), []
 

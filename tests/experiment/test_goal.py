@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ludus.errors import EnvError
 from ludus.experiment import goal as goals
 from ludus.experiment.config import resolve
 from ludus.experiment.evaluation import Evaluation
@@ -100,3 +101,25 @@ def test_it_goes_on_where_it_was(played: Played) -> None:
     assert not second.is_reached(None, [60.0] * 20, 1_900, seed=0)  # type: ignore[arg-type]
     assert played.count == 1
     assert second.save() == first.save()
+
+
+def test_episodes_that_had_to_be_cut_off_reach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_off = Evaluation(returns=(500.0,) * 20, lengths=(100,) * 20, num_cut_off=1)
+    monkeypatch.setattr(goals, "evaluate", lambda *_args, **_kwargs: cut_off)
+    assert not asking(100.0)(150.0, 1_000)
+
+
+def test_an_evaluation_that_fails_reaches_nothing_and_is_not_tried_at_every_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked_at = []
+
+    def fail(*_args: Any, **_kwargs: Any) -> Evaluation:
+        asked_at.append(num_steps)
+        raise EnvError("the worlds keep raising")
+
+    monkeypatch.setattr(goals, "evaluate", fail)
+    is_reached = asking(100.0)
+    for num_steps in range(1_000, 20_001, 1_000):
+        assert not is_reached(150.0, num_steps)
+    assert asked_at == [1_000, 2_000, 3_000, 6_000, 12_000]

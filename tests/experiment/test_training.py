@@ -24,6 +24,7 @@ from ludus.remote import training as runs
 
 torch.set_num_threads(1)
 GAMES = Path(__file__).parents[1] / "services" / "simulator" / "worlds.py"
+ODD = Path(__file__).with_name("games.py")
 TINY = {"num_envs": 4, "num_steps": 16, "num_epochs": 1, "minibatch_size": 32, "threads": 1, "eval_episodes": 2}
 
 
@@ -151,6 +152,23 @@ def test_no_metric_is_told_twice_of_one_step_after_a_stop(tmp_path: Path) -> Non
     assert len(steps) >= 3
 
 
+@pytest.mark.usefixtures("told_at_every_update")
+@pytest.mark.parametrize("settings", [{}, {"groups": 2, "recurrent": "gru"}])
+def test_worlds_that_cannot_be_put_back_go_on_with_new_episodes_and_the_run_says_so(
+    tmp_path: Path, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(Enough):
+        train(tmp_path, f"{ODD}:noisy", trial="part", on_progress=enough, **settings)
+    step, _ = CheckpointStore(tmp_path / "part" / "checkpoints").load()
+    run = runs.resume("part", project=str(tmp_path))
+    assert "it is not deterministic" in caplog.text
+    assert f"part goes on from step {step} with new episodes" in caplog.text
+    assert run.result["steps"] >= 300
+    assert run.result["eval_return_mean"] == 20.0
+    lengths = [line["episode/length"] for line in read_metrics(run.trial_dir) if "episode/length" in line]
+    assert set(lengths) == {20.0}  # none is the sum of an old part and a new one
+
+
 class ScriptedFlow:
     """Gives reports; notes what is done to it."""
 
@@ -263,3 +281,54 @@ def test_two_runs_of_a_seed_that_stop_early_stop_alike(tmp_path: Path) -> None:
 def test_a_misspelt_environment_is_told_before_anything_is_begun(tmp_path: Path) -> None:
     with pytest.raises(EnvError, match="CartPole-v1"):
         train(tmp_path, "CartPloe-v1")
+
+
+def test_a_run_whose_evaluation_does_not_end_has_its_result_and_says_how_many_were_cut_off(tmp_path: Path) -> None:
+    run = train(tmp_path, f"{ODD}:endless", env_args='{"one_in": 2}', eval_episodes=8, eval_max_steps=30)
+    assert run.result["eval_episodes"] == 8
+    assert 0 < run.result["eval_cut_off"] < 8
+    assert 10.0 < run.result["eval_return_mean"] < 30.0
+    assert read_metrics(run.trial_dir)[-1]["eval/cut_off"] == run.result["eval_cut_off"]
+
+
+def test_a_run_whose_evaluation_fails_has_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args: Any, **_kwargs: Any) -> None:
+        raise EnvError("the game broke")
+
+    monkeypatch.setattr("ludus.experiment.training.evaluate", fail)
+    run = train(tmp_path, trial="monday")
+    assert run.result["eval_error"] == "EnvError: the game broke"
+    assert (run.result["eval_return_mean"], run.result["eval_episodes"]) == (None, 0)
+    assert json.loads((tmp_path / "monday" / "result.json").read_text()) == run.result
+    assert runs.resume("monday", project=str(tmp_path)).result == run.result
+
+
+def test_weights_that_are_not_finite_are_never_in_a_checkpoint(tmp_path: Path) -> None:
+    flow = ScriptedFlow(*[Report(num_steps=10) for _ in range(2)])
+    with scripted(tmp_path, flow, checkpoint_seconds=0) as training:
+        training.turn()
+        with torch.no_grad():
+            next(iter(training.learner.policy.parameters())).view(-1)[3] = float("nan")
+        with pytest.raises(TrainingError, match="the last checkpoint is sound"):
+            training.turn()
+    assert CheckpointStore(tmp_path / "checkpoints").load()[0] == 10
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"{", b"[]", b'{"train": []}', b'{"train": {"algorithm": 3}}'])
+def test_a_config_that_cannot_be_read_is_told_in_one_sentence(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(ConfigError):
+        load_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [("nonsense", "none that torch knows"), ("cuda:99", "sees . GPUs here"), ("mps", "cannot be computed on here")],
+)
+@pytest.mark.parametrize("simulators", [0, 1])
+def test_a_device_that_is_not_there_is_told_before_anything_is_begun(
+    tmp_path: Path, device: str, message: str, simulators: int
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        train(tmp_path, device=device, trial="monday", simulators=simulators)
+    assert not (tmp_path / "monday").exists()

@@ -147,7 +147,9 @@ def _show(lesson: Lesson, folder: Path, console: Console, result: Mapping[str, A
         trained = player.load_player(folder)
         console.print(f"\n[bold]Trained for {trained.num_steps:,} steps[/bold]")
         files.append(_film(lesson, world, trained.policy, folder / "trained.gif", is_trained=True))
-        told = None if result is None else _spell(result["eval_return_mean"], result["eval_return_std"], lesson)
+        told = None
+        if result is not None and result["eval_episodes"]:
+            told = _spell(result["eval_return_mean"], result["eval_return_std"], lesson)
         console.print(told or _tested(lesson, folder, trained.policy, is_trained=True))
     return files
 

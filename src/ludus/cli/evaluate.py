@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 
 from ludus.cli import options
 from ludus.experiment import results
+from ludus.experiment.config import MAX_SEED
 from ludus.options import option
 
 __all__ = ["add_arguments", "run"]
@@ -19,7 +20,8 @@ __all__ = ["add_arguments", "run"]
 @dataclass(frozen=True, kw_only=True)
 class _Episodes:
     episodes: int = option(100, help="how many are played", minimum=1)
-    seed: int = option(0, help="of the environments", minimum=0)
+    seed: int = option(0, help="of the environments", minimum=0, maximum=MAX_SEED)
+    max_steps: int | None = option(None, help="steps of an episode; none: as the trial has it", minimum=1)
     greedy: bool = option(True, help="take the likeliest action instead of a sample")
 
 
@@ -39,5 +41,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(told))
     else:
-        print(f"return {told['return_mean']:.1f} ± {told['return_std']:.1f} over {told['episodes']} episodes")
+        cut_off = f", {told['cut_off']} of them cut off before their end" if told["cut_off"] else ""
+        print(f"return {told['return_mean']:.1f} ± {told['return_std']:.1f} over {told['episodes']} episodes{cut_off}")
     return 0

@@ -19,6 +19,7 @@ from ludus.cli import options
 __all__ = ["entry", "main"]
 
 
+_SIGNALLED = 128  # and the signal's number: how a process says that a signal ended it
 _GARBAGE_AFTER = 50_000  # objects; looked for after every 700, as usual, it takes a tenth of the time of torch's import
 
 
@@ -77,8 +78,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"ludus {command}: {problem}", file=sys.stderr)
             return 2
         return int(module.run(parser.parse_args(words)))
-    except SystemExit as end:  # argparse has said why
+    except options.ParserExit as end:  # it has said why
         return int(end.code or 0)
+    except SystemExit as end:
+        return _exited(command, end.code)
     except errors.LudusError as error:
         print(f"ludus {command}: {error}", file=sys.stderr)
         return 2
@@ -87,11 +90,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _exited(command: str, code: str | int | None) -> int:
+    """By a signal, as the launcher tells it, or by a `sys.exit` in what the command ran: an environment, a model."""
+    if isinstance(code, int) and code > _SIGNALLED:
+        return code
+    print(f"ludus {command}: something that it ran called sys.exit({code!r}), which ended it.", file=sys.stderr)
+    return 1
+
+
 def _without_command(words: Sequence[str]) -> int:
     parser, _ = _parsers(None)
     try:
         parser.parse_args(words)
-    except SystemExit as end:
+    except options.ParserExit as end:
         return int(end.code or 0)
     parser.print_help()
     return 2
@@ -99,7 +110,7 @@ def _without_command(words: Sequence[str]) -> int:
 
 def _parsers(wanted: str | None) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     """The parser of `ludus`, and within it that of the wanted command, which is yet to be given its arguments."""
-    parser = own = argparse.ArgumentParser(prog="ludus", description="Distributed reinforcement learning.")
+    parser = own = options.Parser(prog="ludus", description="Distributed reinforcement learning.")
     parser.add_argument("--version", action="version", version=f"ludus {ludus.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, command in _COMMANDS.items():

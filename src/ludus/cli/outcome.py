@@ -68,10 +68,13 @@ def _sentences(result: Mapping[str, Any]) -> str:
         f"{result['seconds']:.1f} s ({result['steps_per_second']:,.0f} steps/s)"
     ]
     if result.get("eval_episodes"):
+        cut_off = result.get("eval_cut_off")
         lines.append(
             f"return {result['eval_return_mean']:.1f} ± {result['eval_return_std']:.1f} over {result['eval_episodes']} "
-            "episodes, played greedily"
+            f"episodes, played greedily{f', {cut_off} of them cut off before their end' if cut_off else ''}"
         )
+    if result.get("eval_error"):
+        lines.append(f"the evaluation failed: {result['eval_error']}")
     if result.get("time"):
         parts = sorted(result["time"].items(), key=lambda part: -part[1])
         told = [f"{name.replace('_', ' ')} {part:.0%}" for name, part in parts if part >= 0.005]

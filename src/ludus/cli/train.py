@@ -67,7 +67,7 @@ def _what(words: Sequence[str]) -> tuple[str | None, str | None]:
         if word.lower() in registry.NAMES:
             after = words[index + 1] if len(words) > index + 1 else "-"
             return word, None if after.startswith("-") else after
-    plain = argparse.ArgumentParser(prog="ludus train", add_help=False, allow_abbrev=False)
+    plain = options.Parser(prog="ludus train", add_help=False, allow_abbrev=False)
     for name in _POSITIONAL:
         plain.add_argument(name, nargs="?")
     outcome.add_arguments(plain)

@@ -96,10 +96,11 @@ class CheckpointStore:
             ) from error
         return path
 
-    def load(self, step: int | None = None) -> tuple[int, Nest]:
+    def load(self, step: int | None = None, *, at_most: int | None = None) -> tuple[int, Nest]:
         """The step and content of the newest sound checkpoint, or of the one of `step`. Arrays are writable.
 
-        One that is torn, altered or missing is passed over with a warning. Raises `CheckpointError` if none is left.
+        With `at_most`, later steps than that are left aside. One that is torn, altered or missing is passed over with
+        a warning. Raises `CheckpointError` if none is left.
         """
         names = self._names()
         if step is not None:
@@ -107,6 +108,8 @@ class CheckpointStore:
             if not names:
                 there = ", ".join(str(_step_of(name)) for name in self._names()) or "none"
                 raise errors.CheckpointError(f"{self._folder} has no checkpoint of step {step}; there are: {there}.")
+        if at_most is not None:
+            names = [name for name in names if _step_of(name) <= at_most]
         passed_over: list[str] = []
         for name in names:
             try:
@@ -128,6 +131,10 @@ class CheckpointStore:
     def is_empty(self) -> bool:
         """Whether nothing was ever saved here: neither a file nor a list of any. What is there may yet be unsound."""
         return not self._names()
+
+    def steps(self) -> list[int]:
+        """Of all that is there or should be, newest first, sound or not."""
+        return [_step_of(name) for name in self._names()]
 
     def records(self) -> list[CheckpointRecord]:
         """What the list says, oldest first; nothing if there is none. The files themselves are not looked at."""

@@ -14,6 +14,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ludus import options
@@ -24,7 +25,9 @@ from ludus.learn.algorithms.algorithm import AlgorithmConfig
 from ludus.learn.networks.config import NetworkConfig
 from ludus.options import option
 
-__all__ = ["Config", "TrainConfig", "resolve"]
+__all__ = ["MAX_SEED", "Config", "TrainConfig", "resolve"]
+
+MAX_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +38,7 @@ class TrainConfig:
     env: str = option("CartPole-v1", help="the environment's name; see docs/environments.md")
     env_args: str = option("{}", help="further arguments of the environment, as a JSON object")
     steps: int = option(100_000, help="environment steps to train for", minimum=1)
-    seed: int = option(0, help="decides everything random", minimum=0)
+    seed: int = option(0, help="decides everything random", minimum=0, maximum=MAX_SEED)
     project: str = option("trials", help="folder of all trials")
     trial: str | None = option(None, help="name of this trial; none: made from the time")
     checkpoint_seconds: float = option(30.0, help="seconds between checkpoints", minimum=0.0)
@@ -52,6 +55,9 @@ class TrainConfig:
     max_lag: int = option(16, help="async: samples of versions older than this are dropped, and counted", minimum=0)
     queue: int = option(4, help="async: segments that wait for the trainer at most", minimum=1)
     eval_episodes: int = option(100, help="episodes of the evaluation at the end; 0: none", minimum=0)
+    eval_max_steps: int | None = option(
+        None, help="an episode of evaluation is cut off there; none: at twenty times the longest of training", minimum=1
+    )
     stop_at_return: float | None = option(None, help="end as soon as a greedy evaluation reaches this")
 
 
@@ -128,7 +134,10 @@ class Config:
 
 
 def resolve(algorithm: str, env: str, settings: Mapping[str, Any] | None = None) -> Config:
-    """All settings of a run, from what its user gave. Raises `ConfigError`."""
+    """All settings of a run, from what its user gave. Raises `ConfigError`.
+
+    Files of the user's own are found from here on wherever the trial is gone on with: their paths are made absolute.
+    """
     given = dict(settings or {})
     parts: dict[str, Any] = {
         "train": TrainConfig(algorithm=algorithm, env=env),
@@ -145,6 +154,15 @@ def resolve(algorithm: str, env: str, settings: Mapping[str, Any] | None = None)
                 raise ConfigError(f"there is no setting {name!r} for {algorithm} on {env}. {hint}")
             shares[homes[name]][name] = value
         parts = {part: options.replace(config, shares[part]) for part, config in parts.items()}
+    train, network = parts["train"], parts["network"]
+    parts["train"] = dataclasses.replace(train, algorithm=_absolute(train.algorithm), env=_absolute(train.env))
+    parts["network"] = dataclasses.replace(network, model=network.model and _absolute(network.model))
     config = Config(**parts)
     config.check()
     return config
+
+
+def _absolute(name: str) -> str:
+    """`file.py:name` with the whole path of the file; any other name as it is."""
+    where, _, attribute = name.rpartition(":")
+    return f"{Path(where).absolute()}:{attribute}" if where.endswith(".py") else name

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ludus import envs
+from ludus.core import TimeStep
 from ludus.errors import EnvError
 from ludus.experiment.config import Config
 from ludus.learn.policies.policy import Policy
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["Evaluation", "evaluate", "longest_episode"]
 
+_LOG = logging.getLogger(__name__)
 _MOST_WORLDS = 128
-_MOST_STEPS = 200_000
+_FEWEST_STEPS, _MOST_STEPS = 1_000, 27_000  # of one episode; as many as ALE's longest
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """One return for each agent's episode."""
+    """One return for each agent's episode. Of those that were cut off, what was played until then."""
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
+    num_cut_off: int = 0
 
     @property
     def num_episodes(self) -> int:
@@ -38,39 +44,114 @@ class Evaluation:
         return float(np.std(self.returns))
 
 
-def evaluate(policy: Policy, config: Config, *, episodes: int, seed: int, greedy: bool = True) -> Evaluation:
-    """Play so many episodes, each world the same number of them, so that short ones are not over-represented."""
+def evaluate(
+    policy: Policy, config: Config, *, episodes: int, seed: int, greedy: bool = True, max_steps: int | None = None
+) -> Evaluation:
+    """Play so many episodes, each world the same number of them, so that short ones are not over-represented.
+
+    One that has not ended after `max_steps` (`None`: as configured, or 27,000) counts as it is then, with a warning;
+    its world plays no further ones. Raises `EnvError` if worlds keep raising.
+    """
     num_worlds = min(episodes, _MOST_WORLDS)
+    max_steps = max_steps or config.train.eval_max_steps or _MOST_STEPS
     worlds = envs.make(config.train.env, num_worlds, num_threads=config.train.env_threads, **config.env_args)
     try:
-        return _play(worlds, policy, -(-episodes // num_worlds), episodes, seed, greedy)
+        tally = _Tally(worlds.num_rows, -(-episodes // num_worlds), max_steps)
+        _play(worlds, policy, tally, seed, greedy)
+        told = tally.told(episodes, num_agents=len(worlds.spec.agents))
     finally:
         worlds.close()
+    if not told.returns:
+        raise EnvError(
+            f"in {max_steps} steps no agent of {config.train.env} came to act: there is nothing to evaluate."
+        )
+    if told.num_cut_off:
+        _LOG.warning(
+            "%d of %d episodes of %s had not ended after %d steps and were cut off there: the return is of what was "
+            "played. More steps: --eval-max-steps.",
+            told.num_cut_off,
+            told.num_episodes,
+            config.train.env,
+            max_steps,
+        )
+    return told
 
 
-def _play(worlds: Any, policy: Policy, each: int, episodes: int, seed: int, greedy: bool) -> Evaluation:
-    num_rows, num_agents = worlds.num_rows, len(worlds.spec.agents)
-    runner, memory = policy.runner(), policy.initial_memory(num_rows)
+def longest_episode(config: Config, lengths: Iterable[int]) -> int:
+    """How long an episode may be, after training ones of these lengths; where it is not configured, generously so."""
+    longest = max(lengths, default=_MOST_STEPS)
+    return config.train.eval_max_steps or min(_MOST_STEPS, max(_FEWEST_STEPS, 20 * longest))
+
+
+def _play(worlds: Any, policy: Policy, tally: _Tally, seed: int, greedy: bool) -> None:
+    runner, memory = policy.runner(), policy.initial_memory(worlds.num_rows)
     rng = np.random.default_rng([seed, 0xE7A1])
-    total, length = np.zeros(num_rows), np.zeros(num_rows, np.int64)
-    ended: list[list[tuple[float, int]]] = [[] for _ in range(num_rows)]
     now = worlds.reset(seed)
-    for _step in range(_MOST_STEPS):
+    while not tally.is_full:
         params, memory = runner(now.obs, memory, now.first)
         action = policy.head.mode(params, now.mask) if greedy else policy.head.sample(params, rng, now.mask)[0]
-        length += now.active
+        tally.length += now.active
         now = worlds.step(action)
-        total += now.reward
+        tally.add(now)
+
+
+class _Tally:
+    """What each row has played: `each` episodes, or as many of its world's first `each` as it took part in."""
+
+    def __init__(self, num_rows: int, each: int, max_steps: int) -> None:
+        self.length: NDArray[np.int64] = np.zeros(num_rows, np.int64)  # of the present episode, as is `_total`
+        self.is_full = False
+        self._total = np.zeros(num_rows)
+        self._each = each
+        self._max_steps = max_steps
+        self._episodes: list[list[tuple[float, int, bool]]] = [[] for _ in range(num_rows)]
+        self._is_full = np.zeros(num_rows, np.bool_)
+        self._num_steps = 0
+        self._begun_at: NDArray[np.int64] = np.zeros(num_rows, np.int64)
+        self._num_over: NDArray[np.int64] = np.zeros(num_rows, np.int64)  # episodes of its world
+
+    def add(self, now: TimeStep) -> None:
+        """What a step led to."""
+        self._num_steps += 1
+        self._total += now.reward
         if now.failed.any():  # begun anew: what was played so far is void
-            total[now.failed], length[now.failed] = 0.0, 0
+            self._forget(now.failed)
         done = now.terminated | now.truncated
         if done.any():
-            for row in np.flatnonzero(done):
-                ended[row].append((float(total[row]), int(length[row])))
-            total[done], length[done] = 0.0, 0
-            if min(len(row) for row in ended) >= each:
-                break
-    else:
-        raise EnvError(f"an episode of {worlds.spec.name} did not end within {_MOST_STEPS} steps of evaluation.")
-    chosen = [episode for row in ended for episode in row[:each]][: episodes * num_agents]
-    return Evaluation(returns=tuple(t for t, _ in chosen), lengths=tuple(n for _, n in chosen))
+            self._note(done, is_cut_off=False)
+            self._forget(done)
+        if now.first.any():
+            begun = now.first & ~now.failed
+            self._begun_at[begun] = self._num_steps
+            self._num_over += begun
+            self._fill(self._num_over >= self._each)
+        if self._num_steps >= self._max_steps:
+            late = self._num_steps - self._begun_at >= self._max_steps
+            self._note(late & (self.length > 0), is_cut_off=True)
+            self._fill(late)
+
+    def told(self, num_episodes: int, *, num_agents: int) -> Evaluation:
+        """Of the first worlds' episodes so many, each of them with all its agents."""
+        chosen = [
+            episode
+            for row, episodes in enumerate(self._episodes)
+            for episode in episodes[: max(0, num_episodes - row // num_agents * self._each)]
+        ]
+        return Evaluation(
+            returns=tuple(total for total, _, _ in chosen),
+            lengths=tuple(length for _, length, _ in chosen),
+            num_cut_off=sum(is_cut_off for _, _, is_cut_off in chosen),
+        )
+
+    def _note(self, rows: NDArray[np.bool_], *, is_cut_off: bool) -> None:
+        for row in np.flatnonzero(rows & ~self._is_full):
+            self._episodes[row].append((float(self._total[row]), int(self.length[row]), is_cut_off))
+            self._is_full[row] = len(self._episodes[row]) >= self._each
+        self.is_full = bool(self._is_full.all())
+
+    def _forget(self, rows: NDArray[np.bool_]) -> None:
+        self._total[rows], self.length[rows] = 0.0, 0
+
+    def _fill(self, rows: NDArray[np.bool_]) -> None:
+        self._is_full |= rows
+        self.is_full = bool(self._is_full.all())

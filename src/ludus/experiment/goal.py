@@ -7,17 +7,20 @@ It depends on steps alone, not on the clock: where training is exact, two runs o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ludus.errors import EnvError
 from ludus.experiment.config import Config
 from ludus.experiment.evaluation import evaluate
 from ludus.learn.policies.policy import Policy
 
 __all__ = ["Goal"]
 
+_LOG = logging.getLogger(__name__)
 _NUM_EPISODES = 20
 _WORTH_ASKING = 0.25  # of the way from the first episodes' return to the one that is wanted
 
@@ -31,8 +34,13 @@ class Goal:
         self._first: float | None = None  # the mean return of the first episodes
         self._num_steps_played = 0
 
-    def is_reached(self, policy: Policy, returns: Sequence[float], num_steps: int, *, seed: int) -> bool:
-        """After `num_steps` of training; `returns` are those of its last episodes, the newest last."""
+    def is_reached(
+        self, policy: Policy, returns: Sequence[float], num_steps: int, *, seed: int, max_steps: int | None = None
+    ) -> bool:
+        """After `num_steps` of training; `returns` are those of its last episodes, the newest last.
+
+        `max_steps` is where `evaluate` cuts episodes off: then it is not reached.
+        """
         if len(returns) < _NUM_EPISODES:
             return False
         recent = float(np.mean(returns[-_NUM_EPISODES:]))
@@ -42,9 +50,14 @@ class Goal:
         worth = begin + _WORTH_ASKING * (self._wanted - begin)
         if recent < worth or self._num_steps_played > num_steps:
             return False
-        found = evaluate(policy, self._config, episodes=_NUM_EPISODES, seed=seed)
+        try:
+            found = evaluate(policy, self._config, episodes=_NUM_EPISODES, seed=seed, max_steps=max_steps)
+        except EnvError as error:
+            _LOG.warning("whether the return is reached could not be evaluated, and is asked again later: %s", error)
+            self._num_steps_played += num_steps
+            return False
         self._num_steps_played += sum(found.lengths)
-        return found.mean >= self._wanted
+        return not found.num_cut_off and found.mean >= self._wanted
 
     def save(self) -> dict[str, Any]:
         return {"first": self._first, "num_steps_played": self._num_steps_played}

@@ -23,12 +23,13 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from ludus import errors
+from ludus.data import nest as nests
 from ludus.data.digest import digest
 from ludus.data.nest import Nest
-from ludus.experiment import durable
+from ludus.experiment import durable, ranked
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
-from ludus.experiment.evaluation import evaluate
+from ludus.experiment.evaluation import evaluate, longest_episode
 from ludus.experiment.flows.report import Report
 from ludus.experiment.goal import Goal
 from ludus.experiment.metrics import MetricsWriter
@@ -81,7 +82,9 @@ class Training:
         self._ranks = ranks
         self._is_first = ranks is None or ranks.rank == 0  # of several ranks, the one that keeps the books
         name = "checkpoints" if self._is_first else f"checkpoints-{ranks.rank}"
-        self._store = CheckpointStore(folder / name, keep=config.train.keep_checkpoints)
+        # killed while they write, some ranks have the newest and some only the one before: that must still be there
+        keep = config.train.keep_checkpoints if ranks is None else max(2, config.train.keep_checkpoints)
+        self._store = CheckpointStore(folder / name, keep=keep)
         self.shown: tuple[int, dict[str, float]] = (0, {})
         self._metrics: MetricsWriter | None = None
         self._episodes: collections.deque[tuple[float, int]] = collections.deque(maxlen=_WINDOW)
@@ -132,7 +135,11 @@ class Training:
         if now - self._last_metrics >= _METRICS_EVERY_S or self.is_done:
             self._tell(report, now)
         is_good = self._goal is not None and self._goal.is_reached(
-            self.learner.policy, [total for total, _ in self._episodes], self.num_steps, seed=self.learner.version
+            self.learner.policy,
+            [total for total, _ in self._episodes],
+            self.num_steps,
+            seed=self.learner.version,
+            max_steps=self._longest_episode(),
         )
         is_due = self._is_first and now - self._last_checkpoint >= self.config.train.checkpoint_seconds
         is_asked = self._is_asked_to_stop
@@ -199,8 +206,9 @@ class Training:
     # --- checkpoints
 
     def checkpoint(self) -> Path:
-        """Write everything that is needed to go on from here."""
+        """Write everything that is needed to go on from here. Raises `TrainingError` if the weights are not finite."""
         learner = self.learner.save()
+        self._expect_finite(learner["weights"])
         content = {
             "weights": learner.pop("weights"),
             "learner": learner,
@@ -215,17 +223,28 @@ class Training:
         self._last_checkpoint = time.perf_counter()
         return path
 
+    def _expect_finite(self, weights: Nest) -> None:
+        """A gradient that is not finite is noticed by the loss of the next update only."""
+        if all(bool(np.isfinite(leaf).all()) for leaf in nests.leaves(weights)):
+            return
+        raise errors.TrainingError(
+            f"weights are not finite after update {self.learner.version}: training has diverged, and no checkpoint was "
+            "written. A smaller learning_rate or max_grad_norm, or a reward_scale below 1, may help; the last "
+            "checkpoint is sound."
+        )
+
     def restore(self) -> bool:
-        """Go on from the newest sound checkpoint; false if there is none."""
-        if self._ranks is None:
-            if self._store.is_empty:
-                return False
-            step, content = self._store.load()
+        """Go on from the newest sound checkpoint, of several ranks the newest that all have; false if there is none.
+
+        Raises `CheckpointError` if there are checkpoints and none can be used: a run never begins anew over them.
+        """
+        if self._ranks is not None:
+            found = ranked.load_together(self._store, self._ranks)
         else:
-            newest = int(self._ranks.least(max((record.step for record in self._store.records()), default=-1)))
-            if newest < 0:
-                return False
-            step, content = self._store.load(newest)
+            found = None if self._store.is_empty else self._store.load()
+        if found is None:
+            return False
+        step, content = found
         self.learner.restore({**content["learner"], "weights": content["weights"]})
         exact = self.flow.restore(content["flow"])
         self.num_steps = content["num_steps"]
@@ -272,21 +291,41 @@ class Training:
             "eval_return_mean": None,
             "eval_return_std": None,
             "eval_episodes": 0,
+            "eval_cut_off": 0,
             "weights_hash": digest(self.learner.policy.weights()),
             "trial": str(self.folder),
         }
         if train.eval_episodes:
-            told = evaluate(self.learner.policy, self.config, episodes=train.eval_episodes, seed=train.seed + 104_729)
-            result |= {
-                "eval_return_mean": told.mean,
-                "eval_return_std": told.std,
-                "eval_episodes": told.num_episodes,
-            }
-            self._write({"eval/return": told.mean, "eval/return_std": told.std})
+            result |= self._evaluate()
         total = sum(self._parts_total.values()) or 1.0
         result["time"] = {name: round(part / total, 4) for name, part in self._parts_total.items()}
         durable.replace_file(self.folder / "result.json", [_json(result)])
         return result
+
+    def _evaluate(self) -> dict[str, Any]:
+        """An evaluation that fails is told in its place: what was trained stands without it."""
+        train = self.config.train
+        try:
+            told = evaluate(
+                self.learner.policy,
+                self.config,
+                episodes=train.eval_episodes,
+                seed=train.seed + 104_729,
+                max_steps=self._longest_episode(),
+            )
+        except Exception as error:
+            _LOG.exception("the evaluation failed; the run has ended without it. `ludus evaluate` plays another.")
+            return {"eval_error": f"{type(error).__name__}: {error}"}
+        self._write({"eval/return": told.mean, "eval/return_std": told.std, "eval/cut_off": told.num_cut_off})
+        return {
+            "eval_return_mean": told.mean,
+            "eval_return_std": told.std,
+            "eval_episodes": told.num_episodes,
+            "eval_cut_off": told.num_cut_off,
+        }
+
+    def _longest_episode(self) -> int:
+        return longest_episode(self.config, (length for _, length in self._episodes))
 
     def _seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._started
@@ -331,7 +370,9 @@ def load_config(folder: Path) -> Config:
         return Config.from_json(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise errors.ConfigError(f"{folder} is not the folder of a training run: it has no config.json.") from None
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+    except errors.ConfigError:
+        raise
+    except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise errors.ConfigError(f"{path} cannot be read: {error!r}.") from None
 
 

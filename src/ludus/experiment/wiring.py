@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ludus import envs
+from ludus import envs, errors
 from ludus.core import Worlds, WorldSpec
 from ludus.data import nest as nests
 from ludus.discovery import names as naming
@@ -42,7 +42,7 @@ from ludus.workers import context
 from ludus.workers.remote import Remote
 from ludus.workers.server import WorkerServer
 
-__all__ = ["embedded", "make_groups", "make_learner", "make_policy_spec", "make_simulator", "program"]
+__all__ = ["check_device", "embedded", "make_groups", "make_learner", "make_policy_spec", "make_simulator", "program"]
 
 MODEL = "policy"
 _SEGMENT_TIMEOUT_S = 3600.0  # slow worlds may take their time; a lost simulator is noticed by its connection
@@ -85,8 +85,30 @@ def make_simulator(
 
 
 def make_learner(config: Config, policy: Policy, *, ranks: Ranks | None = None) -> Learner:
+    check_device(config.train.device)
     algorithm: Algorithm[Any] = registry.algorithm_class(config.train.algorithm)(config.algorithm)
     return Learner(algorithm, policy, seed=config.train.seed, ranks=ranks, device=config.train.device)
+
+
+def check_device(name: str) -> None:
+    """Raise `ConfigError` unless torch can compute there, in this process."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise errors.ConfigError(f"device={name!r} is none that torch knows; use cpu, cuda or, say, cuda:1.") from None
+    if device.type == "cuda":  # counting them does not wake them up
+        there = torch.cuda.device_count()
+        if (device.index or 0) >= there:
+            raise errors.ConfigError(
+                f"device={name} is not there: torch {torch.__version__} sees {there} GPUs here. Use cpu, or a torch "
+                "that was built for this machine's GPUs."
+            )
+        return
+    try:
+        torch.zeros(1, device=device).sum().item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise errors.ConfigError(f"device={name} cannot be computed on here ({reason}). Use cpu or cuda.") from None
 
 
 def embedded(
@@ -121,6 +143,8 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
     """Trainers, simulators and inference workers as nodes. Trainer 0 also has the weights; each has its own buffer."""
     made = Program("train")
     train = config.train
+    if train.engine == "local":  # elsewhere its process has other devices than this one
+        check_device(train.device)
     policy = make_policy_spec(config, envs.spec(train.env, **config.env_args))
     num_simulators = config.num_simulators
     if num_simulators:

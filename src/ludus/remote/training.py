@@ -8,6 +8,8 @@ run.policy.act(obs)
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -15,11 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from ludus import errors
+from ludus.experiment import claim
 from ludus.experiment import config as configs
 from ludus.program import trial as trials
 from ludus.remote import interrupts
 
 __all__ = ["TrainingRun", "evaluate", "resume", "train"]
+
+_LOG = logging.getLogger(__name__)
+_TOLD = {"algorithm", "env", "seed", "steps", "seconds", "steps_per_second", "weights_hash", "trial"}  # by every result
 
 OnProgress = Callable[[int, dict[str, float]], None]
 
@@ -54,21 +60,22 @@ def train(
 
     `on_progress(step, values)` is told a few times a second. Interrupted (Ctrl-C), it ends the update that is under
     way, writes a checkpoint and raises `KeyboardInterrupt`; `resume` goes on from there. Raises `ConfigError` and
-    `EnvError` before anything is begun.
+    `EnvError` before anything is begun, and `ProgramError` if a trial of that name is running.
     """
     began = time.time() if began is None else began
     config = configs.resolve(algorithm, env, settings)
     folder = trials.TrialFolder.create(config.train.project, config.train.trial)
-    if (folder.path / "config.json").exists():
-        raise errors.ConfigError(
-            f"trial {folder.path.name!r} is there already; go on with it (ludus resume {folder.path.name}), or choose "
-            "another name."
-        )
-    try:
-        return _run(config, folder, began=began, on_progress=on_progress)
-    except (errors.ConfigError, errors.EnvError, errors.MissingExtra):
-        _forget(folder.path)
-        raise
+    with claim.claimed(folder.path):
+        if (folder.path / "config.json").exists():
+            raise errors.ConfigError(
+                f"trial {folder.path.name!r} is there already; go on with it (ludus resume {folder.path.name}), or "
+                "choose another name."
+            )
+        try:
+            return _run(config, folder, began=began, on_progress=on_progress)
+        except (errors.ConfigError, errors.EnvError, errors.MissingExtra):
+            _forget(folder.path)
+            raise
 
 
 def resume(
@@ -83,25 +90,39 @@ def resume(
     from ludus.experiment.training import load_config
 
     config = load_config(folder.path)
-    if (folder.path / "result.json").exists():
-        return TrainingRun(folder.path, _read_result(folder.path))
-    if (folder.path / "trial.json").exists() and (known := folder.load()).is_live:
-        raise errors.ProgramError(
-            f"trial {folder.path.name!r} is running: process {known.driver_pid} on {known.driver_host} drives it."
-        )
-    return _run(config, folder, began=began, on_progress=on_progress)
+    if (result := _read_result(folder.path)) is not None:
+        return TrainingRun(folder.path, result)
+    with claim.claimed(folder.path):
+        if (folder.path / "trial.json").exists() and (known := folder.load()).is_live:
+            raise errors.ProgramError(
+                f"trial {folder.path.name!r} is running: process {known.driver_pid} on {known.driver_host} drives it."
+            )
+        if (result := _read_result(folder.path)) is not None:  # it ended just now
+            return TrainingRun(folder.path, result)
+        if (damaged := folder.path / "result.json").exists():
+            _LOG.warning("%s is damaged and removed: the end of the run is gone through again.", damaged)
+            damaged.unlink()
+        return _run(config, folder, began=began, on_progress=on_progress)
 
 
 def evaluate(
-    trial: str | Path, *, project: str = "trials", episodes: int = 100, seed: int = 0, greedy: bool = True
+    trial: str | Path,
+    *,
+    project: str = "trials",
+    episodes: int = 100,
+    seed: int = 0,
+    greedy: bool = True,
+    max_steps: int | None = None,
 ) -> dict[str, Any]:
-    """Play episodes with a trial's newest weights."""
+    """Play episodes with a trial's newest weights, none longer than `max_steps`; `None`: as the trial has it."""
     folder = find(trial, project)
     from ludus.experiment import evaluation, player
     from ludus.experiment.training import load_config
 
     loaded = player.load_player(folder.path)
-    told = evaluation.evaluate(loaded.policy, load_config(folder.path), episodes=episodes, seed=seed, greedy=greedy)
+    told = evaluation.evaluate(
+        loaded.policy, load_config(folder.path), episodes=episodes, seed=seed, greedy=greedy, max_steps=max_steps
+    )
     return {
         "trial": str(folder.path),
         "steps": loaded.num_steps,
@@ -111,6 +132,7 @@ def evaluate(
         "return_max": max(told.returns),
         "length_mean": sum(told.lengths) / len(told.lengths),
         "episodes": told.num_episodes,
+        "cut_off": told.num_cut_off,
     }
 
 
@@ -185,15 +207,17 @@ def _forget(folder: Path) -> None:
     """Take back what was written of a run that could not even begin, so that its name is free for the next try."""
     if (folder / "metrics.jsonl").exists() or any((folder / "checkpoints").glob("*")):
         return
-    for name in ("config.json", "versions.json", "trial.json", "program.json"):
+    for name in ("config.json", "versions.json", "trial.json", "program.json", claim.LOCK_FILE):
         (folder / name).unlink(missing_ok=True)
     for path in (folder / "checkpoints", folder / "logs", folder / "workers", folder):
         with contextlib.suppress(OSError):  # it holds something that is not ours to remove, or was never made
             path.rmdir()
 
 
-def _read_result(folder: Path) -> dict[str, Any]:
-    import json
-
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    return result
+def _read_result(folder: Path) -> dict[str, Any] | None:
+    """How a run ended; `None` if it has not, or if the file is damaged and does not tell."""
+    try:
+        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return result if isinstance(result, dict) and result.keys() >= _TOLD else None

@@ -94,19 +94,25 @@ class RemoteSource:
             return None
         return {"worlds": states, "logs": [None if log is None else log.save() for log in self._logs]}
 
-    def restore(self, saved: Nest) -> None:
+    def restore(self, saved: Nest) -> bool:
         if len(saved["worlds"]) != len(self._simulators):
             raise errors.CheckpointError(
                 f"the checkpoint is of {len(saved['worlds'])} simulators, this run has {len(self._simulators)}."
             )
         pairs = zip(self._simulators, saved["worlds"], strict=True)
         calls = [one.submit("restore_worlds", state) for one, state in pairs]
-        for call in calls:
-            call.result()
-        for index, log in enumerate(saved["logs"]):
+        is_exact = True
+        for index, (call, log) in enumerate(zip(calls, saved["logs"], strict=True)):
+            try:
+                call.result()
+            except errors.EnvError as error:  # this one begins new episodes, with a new log
+                _LOG.warning("simulator %d: %s", index, error)
+                is_exact = False
+                continue
             if log is not None:
-                self._logs[index] = EpisodeLog(len(log["total"]))
-                self._logs[index].restore(log)  # type: ignore[union-attr]
+                self._logs[index] = restored = EpisodeLog(len(log["total"]))
+                restored.restore(log)
+        return is_exact
 
     def close(self) -> None:
         self._simulators[0].close()

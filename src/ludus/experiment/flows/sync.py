@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any, Protocol
 
+from ludus import errors
 from ludus.data.nest import Nest
 from ludus.data.segment import Segment
 from ludus.experiment.flows.report import Report
@@ -13,6 +15,8 @@ from ludus.services.simulator.episodes import Episode
 from ludus.services.simulator.simulator import Simulator
 
 __all__ = ["EmbeddedSource", "Source", "SyncFlow"]
+
+_LOG = logging.getLogger(__name__)
 
 
 class Source(Protocol):
@@ -28,7 +32,9 @@ class Source(Protocol):
 
     def save(self) -> Nest: ...
 
-    def restore(self, saved: Nest) -> None: ...
+    def restore(self, saved: Nest) -> bool:
+        """Before the first `collect`. False if the worlds cannot be put back where they were: new episodes begin."""
+        ...
 
     def close(self) -> None: ...
 
@@ -53,8 +59,19 @@ class EmbeddedSource:
     def save(self) -> Nest:
         return self._simulator.save()
 
-    def restore(self, saved: Nest) -> None:
-        self._simulator.restore(saved)
+    def restore(self, saved: Nest) -> bool:
+        num_rows = len(saved["log"]["total"])
+        if num_rows != self._simulator.num_rows:
+            raise errors.CheckpointError(
+                f"the checkpoint has {num_rows} rows of worlds and agents, this run {self._simulator.num_rows}: it is "
+                "of another run. Go on with the settings it was begun with."
+            )
+        try:
+            self._simulator.restore(saved)
+        except errors.EnvError as error:
+            _LOG.warning("%s", error)
+            return False  # the simulator has not begun, so all its worlds are reset by the next `collect`
+        return True
 
     def close(self) -> None:
         self._simulator.close()
@@ -95,11 +112,9 @@ class SyncFlow:
         return {"source": self._source.save()}
 
     def restore(self, saved: Nest) -> bool:
-        """Whether the worlds go on exactly where they were."""
-        if saved is None or saved["source"] is None:
-            return False
-        self._source.restore(saved["source"])
-        return True
+        """Whether the worlds go on exactly where they were: with ranks, those of all of them."""
+        is_exact = saved is not None and saved["source"] is not None and self._source.restore(saved["source"])
+        return is_exact if self._ranks is None else bool(self._ranks.least(is_exact))
 
     def close(self) -> None:
         self._source.close()
