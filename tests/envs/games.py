@@ -1,5 +1,9 @@
 """Small worlds that the tests make by name, as a user would: `module:function` or `path/to/games.py:function`."""
 
+import os
+import signal
+import sys
+
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -52,6 +56,66 @@ def raises_now_and_then(num_good=25):
     return Brittle()
 
 
+class Odd(Counting):
+    """As `Counting`, but from its step `at` on it gives something odd, or does."""
+
+    def __init__(self, what, at):
+        super().__init__()
+        self.what, self.at = what, at
+        if what == "a place outside":
+            self.observation_space = spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return (self._odd() if self.at == 0 else self._seen(0.0)), {}
+
+    def step(self, action):
+        _, reward, terminated, truncated, _ = super().step(action)
+        obs = self._seen(0.0)
+        if self.steps < self.at:
+            return obs, reward, terminated, truncated, {}
+        match self.what:
+            case "an exit":
+                sys.exit(3)
+            case "a signal":
+                os.kill(os.getpid(), signal.SIGUSR1)
+            case "no reward":
+                reward = None
+            case "a reward of nan" | "a reward of inf":
+                reward = float(self.what.rpartition(" ")[2])
+            case _:
+                obs = self._odd()
+        return obs, reward, terminated, truncated, {}
+
+    def _seen(self, action):
+        return 1 if self.what == "a place outside" else super()._seen(action)
+
+    def _odd(self):
+        odd = {"one number": 0.5, "a place outside": 7, "nan": np.full(3, np.nan), "inf": np.array([0, -np.inf, 0])}
+        return odd[self.what]
+
+
+def odd(what, at=3):
+    return Odd(what, at)
+
+
+class Old:
+    """The interface of Gym before 0.26."""
+
+    observation_space = spaces.Box(-1, 1, (3,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self):
+        return np.zeros(3, np.float32)
+
+    def step(self, action):
+        return np.zeros(3, np.float32), 0.0, True, {}
+
+
+def old():
+    return Old()
+
+
 def many_spaces():
     """Observations in a nest of every kind of space."""
 
@@ -81,9 +145,10 @@ class Leaving(ParallelEnv):
 
     metadata = {"name": "leaving"}  # noqa: RUF012
 
-    def __init__(self, kinds="padded"):
+    def __init__(self, kinds="padded", pension=None):
         self.possible_agents = ["a", "b", "c"]
         self.kinds = kinds
+        self.pension = pension  # the reward of those who have left
 
     def observation_space(self, agent):
         return spaces.Box(-10, 10, (2 + self.possible_agents.index(agent),), np.float32)
@@ -108,7 +173,9 @@ class Leaving(ParallelEnv):
         leaves = {agent: self.steps >= 2 + self.possible_agents.index(agent) for agent in here}
         self.agents = [agent for agent in here if not leaves[agent]]
         never = dict.fromkeys(here, False)
-        return seen, {agent: float(actions[agent]) for agent in here}, leaves, never, {agent: {} for agent in here}
+        rewards = {} if self.pension is None else dict.fromkeys(self.possible_agents, self.pension)
+        rewards |= {agent: float(actions[agent]) for agent in here}
+        return seen, rewards, leaves, never, {agent: {} for agent in here}
 
     def _seen(self):
         drawn = float(self.rng.random())

@@ -28,8 +28,9 @@ def test_agents_that_differ_otherwise_are_refused():
         envs.make(f"{GAMES}:leaving", 1, kinds="odd")
 
 
-def test_an_agent_that_leaves_is_inactive_until_the_next_episode():
-    worlds = envs.make(f"{GAMES}:leaving", 1)
+@pytest.mark.parametrize("pension", [None, 5.0], ids=["", "and gets nothing more"])
+def test_an_agent_that_leaves_is_inactive_until_the_next_episode(pension):
+    worlds = envs.make(f"{GAMES}:leaving", 1, pension=pension)
     worlds.reset(seed=1)
     seen = []
     for _ in range(6):

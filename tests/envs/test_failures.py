@@ -1,12 +1,16 @@
 """A world that raises is begun anew; a world that only raises ends the run."""
 
 import logging
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ludus import envs
+from ludus.core import WorldSpec
+from ludus.data import ArraySpec, Discrete
+from ludus.envs.native import NativeWorlds
 from ludus.errors import EnvError
 
 GAMES = Path(__file__).parent / "games.py"
@@ -35,6 +39,104 @@ def test_a_world_that_raises_is_begun_anew_and_its_rows_have_failed(caplog):
     now = worlds.step(NOTHING)
     assert not now.failed.any()
     assert not now.first.any()
+
+
+ODD = {
+    "a reward of nan": "a reward is nan",
+    "a reward of inf": "a reward is inf",
+    "no reward": "None is read as nan",
+    "nan": "the observation holds nan",
+    "inf": "the observation holds -inf",
+    "a place outside": "holds 7, which its space does not have: it goes from 0 to 3",
+    "an exit": "SystemExit: 3",
+}
+
+
+@pytest.mark.parametrize("what", sorted(ODD))
+def test_a_world_that_gives_what_nobody_can_learn_from_has_failed(what, caplog):
+    worlds = envs.make(f"{GAMES}:odd", 2, what=what)
+    worlds.reset(seed=1)
+    for _ in range(2):
+        for _good in range(2):
+            assert not worlds.step(NOTHING).failed.any()
+        now = worlds.step(NOTHING)
+        assert now.failed.all()
+        assert now.first.all()
+        assert now.active.all()
+        assert np.isfinite(now.obs).all()
+        assert not now.reward.any()
+    told = worlds.statistics()
+    assert told.num_failures == 4
+    assert told.num_steps == 8
+    assert ODD[what] in told.last_failure
+    assert "step 3)" in told.last_failure
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("what", [*sorted(ODD), "one number"])
+def test_a_world_that_never_gives_anything_else_is_given_up(what):
+    worlds = envs.make(f"{GAMES}:odd", 2, what=what, at=1)
+    worlds.reset(seed=1)
+    with pytest.raises(EnvError, match=r"games.py:odd .*failure 10 without a good step") as raised:
+        for _ in range(10):
+            worlds.step(NOTHING)
+    assert ODD.get(what, "has the shape (), where its space has (3,)") in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("what", "told"), [("nan", "holds nan"), ("one number", "the shape"), ("a place outside", "7")]
+)
+def test_a_world_that_begins_with_an_odd_observation_cannot_be_reset(what, told):
+    with pytest.raises(EnvError, match=rf"games.py:odd cannot be reset.*{told}"):
+        envs.make(f"{GAMES}:odd", 1, what=what, at=0).reset(seed=1)
+
+
+def test_an_exit_that_a_signal_asks_for_is_not_taken_for_the_worlds_own():
+    def handle(number, frame):
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        worlds = envs.make(f"{GAMES}:odd", 1, what="a signal", at=1)
+        worlds.reset(seed=1)
+        with pytest.raises(SystemExit):
+            worlds.step(NOTHING[:1])
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_environment_with_the_old_interface_is_refused_with_a_reason():
+    with pytest.raises(EnvError, match=r"games.py:old gave a ndarray when it was reset.*\(observation, info\)"):
+        envs.make(f"{GAMES}:old", 1)
+
+
+class Bank:
+    """A group that steps by itself; the third reward of its second world is no number."""
+
+    def __init__(self):
+        self.steps = 0
+
+    def reset(self, seed):
+        self.steps = 0
+        return np.zeros((2, 1), np.float32)
+
+    def send(self, action):
+        self.steps += 1
+
+    def recv(self):
+        reward = np.array([3e38, np.nan if self.steps == 3 else 3e38], np.float32)
+        return np.zeros((2, 1), np.float32), reward, np.zeros(2, np.bool_), np.zeros(2, np.bool_)
+
+    def close(self): ...
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_a_native_group_with_a_reward_that_is_no_number_is_made_anew():
+    worlds = NativeWorlds(WorldSpec(name="bank", obs=ArraySpec((1,), np.float32), action=Discrete(2)), 2, Bank)
+    worlds.reset(seed=1)
+    failed = [bool(worlds.step(NOTHING).failed.all()) for _ in range(6)]
+    assert failed == [False, False, True, False, False, True]
+    assert "the group of bank failed: a reward is nan" in worlds.statistics().last_failure
 
 
 def test_what_comes_after_a_failure_is_repeatable():

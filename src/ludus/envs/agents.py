@@ -19,6 +19,7 @@ from ludus.data.nest import Nest
 from ludus.data.spec import ArraySpec
 from ludus.envs import rows as arrays
 from ludus.envs import spaces
+from ludus.envs.soundness import check_sizes
 from ludus.errors import EnvError
 
 __all__ = ["Agents"]
@@ -39,6 +40,7 @@ class Agents:
         common_obs, self._lengths = _common_obs(name, self.names, obs)
         action, is_padded = _common_action(name, self.names, actions)
         self._choices = [each.mask_size for each in actions]
+        self._num_to_check = 2 * len(self.names)  # at the first beginning and in the first step
         in_info = any("action_mask" in infos.get(agent, ()) for agent in self.names)
         self.spec = WorldSpec(
             name=name,
@@ -57,6 +59,9 @@ class Agents:
             self._write_mask(row, mask, rows.mask)
         if self._splits:
             obs = obs["observation"]
+        if self._num_to_check:
+            self._num_to_check -= 1
+            check_sizes(rows.obs if self._lengths is None else rows.obs[:, : self._lengths[row]], obs)
         if self._lengths is None:
             arrays.write(rows.obs, row, obs)
         else:

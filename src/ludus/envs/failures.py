@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import logging
+import signal
 import traceback
 
 from ludus.errors import EnvError
 
-__all__ = ["MAX_IN_A_ROW", "Failures"]
+__all__ = ["MAX_IN_A_ROW", "RAISED", "Failures", "expect_own"]
 
 log = logging.getLogger(__name__)
 
 MAX_IN_A_ROW = 10
 """So many failures without a single good step between them are no accident."""
+
+RAISED = (Exception, SystemExit)
+"""What a world may raise. One that calls `sys.exit` has failed like any other; it does not end the run silently."""
+
+
+def expect_own(error: BaseException) -> None:
+    """Raise the error again if it is not the world's own: the handler of a signal that came meanwhile has exited."""
+    if isinstance(error, SystemExit):
+        handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+        if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__)):
+            raise error
 
 
 class Failures:
@@ -24,20 +36,23 @@ class Failures:
         self._name = name
         self._seen: set[type[BaseException]] = set()
 
-    def note(self, error: Exception, *, which: str, seed: int, step: int, in_a_row: int) -> None:
+    def note(self, error: BaseException, *, which: str, seed: int, step: int, in_a_row: int) -> None:
         """Take note of one. Raises `EnvError` if it is the last straw."""
+        expect_own(error)
         self.count += 1
-        self.last = f"{which} of {self._name} raised {type(error).__name__}: {error} (seed {seed}, step {step})"
+        what = f"failed: {error}" if isinstance(error, EnvError) else f"raised {type(error).__name__}: {error}"
+        self.last = f"{which} of {self._name} {what} (seed {seed}, step {step})"
+        is_traced = error.__traceback__ is not None  # else we found fault with what it gave
         if type(error) not in self._seen:
             self._seen.add(type(error))
             log.error(
                 "%s. It is begun anew and its rows are marked as failed; more of this type are only counted.",
                 self.last,
-                exc_info=error,
+                exc_info=error if is_traced else None,
             )
         if in_a_row >= MAX_IN_A_ROW:
             text = "".join(traceback.format_exception(error)).rstrip()
             raise EnvError(
-                f"{self.last}. That was failure {in_a_row} without a good step between them, so the world is given up. "
-                f"The last one:\n{text}"
+                f"{self.last}. That was failure {in_a_row} without a good step between them, so the world is given up."
+                + (f" The last one:\n{text}" if is_traced else "")
             ) from error

@@ -13,10 +13,11 @@ from typing import Any
 from ludus.core import Worlds
 from ludus.data import lookup
 from ludus.discovery.names import nearest
+from ludus.envs.failures import RAISED, expect_own
 from ludus.envs.loop import LoopWorlds
 from ludus.envs.registry import PREFIXES
 from ludus.envs.world import World
-from ludus.errors import ConfigError, EnvError
+from ludus.errors import ConfigError, EnvError, MissingExtra
 
 __all__ = ["make"]
 
@@ -40,14 +41,22 @@ def make(name: str, num_worlds: int, *, num_threads: int, kwargs: dict[str, Any]
     ready = [first]
 
     def open_world() -> World:
-        return _world(name, lambda: ready.pop() if ready else _called(name, function, arguments))
+        env = ready.pop() if ready else _called(name, function, arguments)
+        try:
+            return _world(name, env)
+        except (EnvError, MissingExtra):
+            raise
+        except RAISED as error:
+            expect_own(error)
+            raise EnvError(
+                f"{name} gave a {type(env).__name__} that cannot be played: {type(error).__name__}: {error}"
+            ) from error
 
     return LoopWorlds(open_world, num_worlds)
 
 
-def _world(name: str, open_env: Callable[[], Any]) -> World:
+def _world(name: str, env: Any) -> World:
     """Which library an object belongs to is told by what it has; only that library is imported."""
-    env = open_env()
     if hasattr(env, "possible_agents"):
         from ludus.envs import pettingzoo
 
@@ -70,7 +79,8 @@ def _called(name: str, function: Callable[..., Any], arguments: dict[str, Any]) 
         return function(**arguments)
     except EnvError:
         raise
-    except Exception as error:
+    except RAISED as error:
+        expect_own(error)
         raise EnvError(f"{name} raised when called with {arguments}: {type(error).__name__}: {error}") from error
 
 

@@ -20,9 +20,11 @@ from ludus.data.nest import Nest
 from ludus.discovery.names import nearest
 from ludus.envs import attributes, spaces
 from ludus.envs import rows as arrays
+from ludus.envs.failures import RAISED, expect_own
 from ludus.envs.loop import LoopWorlds
 from ludus.envs.native import NativeWorlds, Outcome
 from ludus.envs.registry import PREFIXES
+from ludus.envs.soundness import check_sizes
 from ludus.errors import EnvError, MissingExtra
 
 try:
@@ -91,7 +93,8 @@ def made(name: str, maker: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
             return maker(*args, **kwargs)
     except (EnvError, MissingExtra):
         raise
-    except Exception as error:
+    except RAISED as error:
+        expect_own(error)
         if "box2d" in str(error).lower():
             raise MissingExtra("box2d", extra="box2d") from error
         raise EnvError(f"{name} cannot be made: {type(error).__name__}: {error}") from error
@@ -124,8 +127,14 @@ class EnvWorld:
         seen = env.observation_space
         self._splits = isinstance(seen, gymnasium.spaces.Dict) and set(seen) == {"observation", "action_mask"}
         action = spaces.action_spec(env.action_space)
-        _, info = made(name, env.reset)  # without a seed: given one, Atari loads its cartridge again
-        has_mask = self._splits or np.shape(info.get("action_mask")) == (action.mask_size,)
+        told = made(name, env.reset)  # without a seed: given one, Atari loads its cartridge again
+        if not isinstance(told, tuple) or len(told) != 2 or not isinstance(told[1], dict):
+            raise EnvError(
+                f"{name} gave a {type(told).__name__} when it was reset, where (observation, info) is due. "
+                "An environment with the interface of the old Gym can be wrapped, by Shimmy for example"
+            )
+        mask = told[1].get("action_mask")
+        has_mask = self._splits or (mask is not None and np.shape(mask) == (action.mask_size,))
         self.spec = WorldSpec(
             name=name,
             obs=spaces.obs_spec(seen["observation"] if self._splits else seen),
@@ -133,14 +142,20 @@ class EnvWorld:
             has_mask=has_mask,
         )
         self._to_env = spaces.one_to_env(env.action_space)
+        self._is_new = True  # until its first step
 
     def reset(self, seed: int, rows: TimeStep) -> None:
         obs, info = self._env.reset(seed=seed)
+        if self._is_new:
+            self._check_sizes(obs, rows)
         self._see(obs, info, rows)
         rows.active[0] = True
 
     def step(self, action: NDArray[Any], rows: TimeStep) -> bool:
         obs, reward, terminated, truncated, info = self._env.step(self._to_env(action[0]))
+        if self._is_new:
+            self._check_sizes(obs, rows)
+            self._is_new = False
         self._see(obs, info, rows)
         rows.reward[0] = reward
         rows.terminated[0] = terminated
@@ -149,6 +164,9 @@ class EnvWorld:
 
     def close(self) -> None:
         self._env.close()
+
+    def _check_sizes(self, obs: Any, rows: TimeStep) -> None:
+        check_sizes(rows.obs, obs["observation"] if self._splits else obs)
 
     def _see(self, obs: Any, info: dict[str, Any], rows: TimeStep) -> None:
         if rows.mask is not None:

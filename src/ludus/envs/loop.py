@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.core import TimeStep, WorldsStatistics
+from ludus.data import nest as nests
 from ludus.data.nest import Nest
 from ludus.envs import rows as arrays
 from ludus.envs import seeds
 from ludus.envs.action_log import ActionLog
-from ludus.envs.failures import Failures
+from ludus.envs.failures import RAISED, Failures, expect_own
+from ludus.envs.soundness import Soundness
 from ludus.envs.world import World
 from ludus.errors import EnvError
 
@@ -43,10 +45,15 @@ class LoopWorlds:
         self._rows = [arrays.rows_of(self._now, world, num_agents) for world in range(num_worlds)]
         self._log = ActionLog(num_worlds, num_agents, self.spec.action.array)
         self._failures = Failures(self.spec.name)
+        self._soundness = Soundness(self.spec.obs)
+        self._seen = nests.leaves(self._now.obs)
+        self._seen_by = [nests.leaves(rows.obs) for rows in self._rows]
         self._seed = 0
         self._episode = [0] * num_worlds
         self._is_over = [True] * num_worlds
         self._in_a_row = [0] * num_worlds  # failures without a good step between them
+        self._failed_at = [-2] * num_worlds  # in which `send` it failed last
+        self._num_sent = 0
         self._num_steps = 0
         self._num_episodes = 0
         self._is_sent = False
@@ -62,10 +69,12 @@ class LoopWorlds:
         self._log.clear()
         for world in range(self.num_worlds):
             self._episode[world] = 0
-            self._in_a_row[world] = 0
+            self._failed_at[world] = -2
             try:
                 self._begin(world)
-            except Exception as error:
+                self._expect_sound(world)
+            except RAISED as error:
+                expect_own(error)
                 raise EnvError(
                     f"world {world} of {self.spec.name} cannot be reset with the seed {self._episode_seed(world)}: "
                     f"{type(error).__name__}: {error}"
@@ -77,7 +86,8 @@ class LoopWorlds:
             raise EnvError(f"{self.spec.name}: a step is under way; `recv` comes before the next `send`")
         acts = self._log.append(action)
         self._clear()
-        is_over, rows, in_a_row = self._is_over, self._rows, self._in_a_row
+        self._num_sent += 1
+        is_over, rows = self._is_over, self._rows
         for index, world in enumerate(self._worlds):
             try:
                 if is_over[index]:
@@ -86,10 +96,11 @@ class LoopWorlds:
                     continue
                 if world.step(acts[index], rows[index]):
                     self._end(index)
-                in_a_row[index] = 0
                 self._num_steps += 1
-            except Exception as error:
+            except RAISED as error:
                 self._begin_anew(index, error)
+        if self._soundness.fault(self._seen, self._now.reward):
+            self._begin_unsound_anew()
         self._is_sent = True
 
     def recv(self) -> TimeStep:
@@ -151,7 +162,7 @@ class LoopWorlds:
     def close(self) -> None:
         worlds, self._worlds = self._worlds, []
         for world in worlds:
-            with contextlib.suppress(Exception):  # one that broke may not close either; the others still do
+            with contextlib.suppress(*RAISED):  # one that broke may not close either; the others still do
                 world.close()
 
     # --- one world
@@ -168,9 +179,27 @@ class LoopWorlds:
         self._is_over[index] = True
         self._num_episodes += 1
 
-    def _begin_anew(self, index: int, error: Exception) -> None:
-        """Another world in the place of one that raised, tried until one begins or patience runs out."""
+    def _fault(self, index: int) -> str:
+        return self._soundness.fault(self._seen_by[index], self._rows[index].reward)
+
+    def _expect_sound(self, index: int) -> None:
+        if fault := self._fault(index):
+            raise EnvError(fault)
+
+    def _begin_unsound_anew(self) -> None:
+        """Worlds that gave what cannot be learnt from have failed like those that raise."""
+        for index, rows in enumerate(self._rows):
+            if fault := self._fault(index):
+                self._num_steps -= not rows.first.any()
+                self._num_episodes -= self._is_over[index]
+                self._begin_anew(index, EnvError(fault))
+
+    def _begin_anew(self, index: int, error: BaseException) -> None:
+        """Another world in the place of one that failed, tried until one begins or patience runs out."""
         rows = self._rows[index]
+        if self._failed_at[index] < self._num_sent - 1:  # there was a good step since
+            self._in_a_row[index] = 0
+        self._failed_at[index] = self._num_sent
         while True:
             self._in_a_row[index] += 1
             self._failures.note(
@@ -180,16 +209,17 @@ class LoopWorlds:
                 step=self._log.num_actions(index),
                 in_a_row=self._in_a_row[index],
             )
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(*RAISED):
                 self._worlds[index].close()
             self._episode[index] += 1
+            rows.reward[:] = 0.0
             try:
                 self._worlds[index] = self._make()
                 self._begin(index)
+                self._expect_sound(index)
                 break
-            except Exception as again:
+            except RAISED as again:
                 error = again
-        rows.reward[:] = 0.0
         rows.terminated[:] = False
         rows.truncated[:] = False
         rows.failed[:] = True
@@ -203,7 +233,8 @@ class LoopWorlds:
                 if self._is_over[index]:
                     break
                 self._is_over[index] = self._worlds[index].step(action, rows)
-        except Exception as error:
+        except RAISED as error:
+            expect_own(error)
             raise EnvError(f"world {index} of {self.spec.name} raised when played again: {error!r}") from error
 
     def _episode_seed(self, index: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -18,7 +19,8 @@ from ludus.data import nest as nests
 from ludus.data.nest import Nest
 from ludus.envs import rows as arrays
 from ludus.envs import seeds
-from ludus.envs.failures import Failures
+from ludus.envs.failures import RAISED, Failures, expect_own
+from ludus.envs.soundness import Soundness
 from ludus.errors import EnvError
 
 __all__ = ["Group", "NativeWorlds", "Outcome"]
@@ -59,10 +61,12 @@ class NativeWorlds:
         self._spare = np.zeros(num_worlds, np.bool_)  # `first` and what will be it take turns in two arrays
         self._done = np.zeros(num_worlds, np.bool_)
         self._nobody = np.zeros(num_worlds, np.bool_)
+        self._ones = np.ones(num_worlds, np.float32)
         self._own_obs = self._now.obs
         self._own_reward = self._now.reward
         self._failures = Failures(spec.name)
-        self._error: Exception | None = None  # what `send` raised, kept for `recv`
+        self._soundness = Soundness(spec.obs)
+        self._error: BaseException | None = None  # what `send` raised, kept for `recv`
         self._is_sent = False
         self._seed = 0
         self._num_restarts = 0
@@ -82,7 +86,8 @@ class NativeWorlds:
             return self._begin(self._opened.reset(self._group_seed), failed=False)
         except EnvError:
             raise
-        except Exception as error:
+        except RAISED as error:
+            expect_own(error)
             raise EnvError(
                 f"{self.spec.name} cannot be reset with the seed {self._group_seed}: {type(error).__name__}: {error}"
             ) from error
@@ -95,7 +100,8 @@ class NativeWorlds:
         self._is_sent = True
         try:
             self._group.send(action)
-        except Exception as error:
+        except RAISED as error:
+            expect_own(error)
             self._error = error
 
     def recv(self) -> TimeStep:
@@ -104,10 +110,17 @@ class NativeWorlds:
         self._is_sent = False
         if self._error is not None:
             return self._begin_anew(self._error)
+        group = self._opened
         try:
-            obs, reward, terminated, truncated = self._opened.recv()
-        except Exception as error:
+            obs, reward, terminated, truncated = group.recv()
+        except RAISED as error:
             return self._begin_anew(error)
+        obs = self._tidy(obs)
+        if reward.dtype != _FLOAT32:
+            np.copyto(self._own_reward, reward, casting="unsafe")
+            reward = self._own_reward
+        if not isfinite(reward.dot(self._ones)) and (fault := self._soundness.reward_fault(reward)):
+            return self._begin_anew(EnvError(fault))  # of observations a simulator tells, once for each segment
         first, done = self._done, self._spare
         np.logical_or(terminated, truncated, out=done)
         self._done, self._spare = done, first
@@ -116,11 +129,8 @@ class NativeWorlds:
         self._num_episodes += num_begun
         self._steps_since += 1
         self._in_a_row = 0
-        if reward.dtype != _FLOAT32:
-            np.copyto(self._own_reward, reward, casting="unsafe")
-            reward = self._own_reward
         self._now = TimeStep(
-            obs=self._tidy(obs),
+            obs=obs,
             reward=reward,
             terminated=terminated,
             truncated=truncated,
@@ -194,12 +204,14 @@ class NativeWorlds:
         self._done = np.zeros(self.num_worlds, np.bool_)
         self._now = arrays.allocate(self.spec, self.num_worlds)
         self._now.obs = self._tidy(obs)
+        if fault := self._soundness.obs_fault(nests.leaves(self._now.obs)):
+            raise EnvError(fault)
         self._now.first[:] = True
         self._now.active[:] = True
         self._now.failed[:] = failed
         return self._now
 
-    def _begin_anew(self, error: Exception) -> TimeStep:
+    def _begin_anew(self, error: BaseException) -> TimeStep:
         while True:
             self._error = None
             self._in_a_row += 1
@@ -210,13 +222,13 @@ class NativeWorlds:
                 step=self._steps_since,
                 in_a_row=self._in_a_row,
             )
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(*RAISED):
                 self.close()
             self._num_restarts += 1
             try:
                 self._group = self._open_group()
                 return self._begin(self._group.reset(self._group_seed), failed=True)
-            except Exception as again:
+            except RAISED as again:
                 error = again
 
     def _tidy(self, obs: Nest) -> Nest:

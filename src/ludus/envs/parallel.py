@@ -39,9 +39,9 @@ class ParallelWorld:
         obs, rewards, terminated, truncated, infos = env.step(acts)
         for agent, reward in rewards.items():
             row = index[agent]
-            rows.reward[row] = reward
-            if agent in left:
+            if agent in left:  # what comes to it now belongs to no episode: its own is over
                 continue
+            rows.reward[row] = reward
             if agent in obs:
                 agents.see(agent, obs[agent], infos.get(agent), rows)
             rows.terminated[row] = terminated[agent]

@@ -15,6 +15,7 @@ from typing import Any
 
 from ludus.core import Worlds
 from ludus.discovery.names import nearest
+from ludus.envs.failures import RAISED, expect_own
 from ludus.envs.loop import LoopWorlds
 from ludus.envs.parallel import ParallelWorld
 from ludus.envs.turns import TurnWorld
@@ -38,14 +39,15 @@ def make(name: str, num_worlds: int, *, num_threads: int, kwargs: dict[str, Any]
             return world_of(name, maker(**kwargs))
         except (EnvError, MissingExtra):
             raise
-        except Exception as error:
+        except RAISED as error:
+            expect_own(error)
             raise EnvError(f"{name} cannot be made with {kwargs}: {type(error).__name__}: {error}") from error
 
     return LoopWorlds(open_world, num_worlds)
 
 
 def world_of(name: str, env: Any) -> World:
-    """An environment of either kind as a `World`."""
+    """An environment of either kind as a `World`. It is reset, to see what its agents are told."""
     return TurnWorld(name, env) if hasattr(env, "agent_iter") else ParallelWorld(name, env)
 
 

@@ -45,9 +45,11 @@ class TurnWorld:
         for agent in env.agents:
             row = agents.index[agent]
             agents.see(agent, env.observe(agent), env.infos.get(agent), rows)
+            if agent in self._left:  # what comes to it now belongs to no episode: its own is over
+                continue
             rows.reward[row] = env.rewards[agent]
             terminated, truncated = env.terminations[agent], env.truncations[agent]
-            if (terminated or truncated) and agent not in self._left:
+            if terminated or truncated:
                 self._left.add(agent)
                 rows.terminated[row] = terminated
                 rows.truncated[row] = truncated

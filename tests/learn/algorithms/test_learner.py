@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from ludus.data.segment import Segment
 from ludus.errors import TrainingError
 from ludus.learn.algorithms.learner import Learner
 from ludus.learn.algorithms.ppo import PPOConfig
+from ludus.learn.networks.config import NetworkConfig
+from ludus.learn.policies.policy import Policy, PolicySpec
 
 WHOLE = {"num_epochs": 1, "minibatch_size": 0}
 ALGORITHMS = ("ppo", "a2c", "impala", "appo")
@@ -226,21 +229,33 @@ def test_saved_sent_through_the_codec_and_restored_it_goes_on_bit_by_bit(name: s
 def test_a_loss_that_is_no_number_ends_the_run_and_says_what_may_help() -> None:
     policy = make_policy()
     segment = make_segment(policy)
-    segment.reward[0, 0] = np.nan
+    segment.logp[0, 0] = np.nan
     with pytest.raises(TrainingError, match=r"diverged.*learning_rate.*last checkpoint"):
         make_learner("ppo", policy, **WHOLE).update(segment)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_segment_with_nothing_to_learn_from_is_no_divergence(name: str) -> None:
+@pytest.mark.parametrize("field", ["reward", "obs"])
+def test_a_segment_that_holds_no_finite_numbers_is_not_blamed_on_the_settings(field: str) -> None:
     policy = make_policy()
     segment = make_segment(policy)
-    segment.active[...] = False
-    before = parameters_of(policy)
+    getattr(segment, field)[0, 0] = np.inf
+    with pytest.raises(TrainingError, match="rewards or observations that it learnt from are no finite numbers"):
+        make_learner("ppo", policy, **WHOLE).update(segment)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("recurrent", ["none", "gru"])
+def test_a_segment_with_nothing_to_learn_from_changes_nothing(name: str, recurrent: str) -> None:
+    policy = make_policy(recurrent=recurrent)
+    segment = make_segment(policy)
     learner = make_learner(name, policy)
+    learner.update(segment)  # from here on Adam has somewhere to go
+    before, num_steps = parameters_of(policy), learner.num_gradient_steps
+    segment.active[...] = False
     learner.update(segment)
     assert np.array_equal(parameters_of(policy), before)
-    assert learner.version == 1
+    assert learner.num_gradient_steps == num_steps
+    assert learner.version == 2
 
 
 def test_more_minibatches_than_active_steps_do_no_harm() -> None:
@@ -298,3 +313,101 @@ def test_a_read_only_segment_can_be_learnt_from() -> None:
         if leaf is not None:
             leaf.flags.writeable = False
     assert make_learner("ppo", policy).update(frozen)
+
+
+# --- models with modes
+
+MODEL = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, obs, num_outputs):
+        super().__init__()
+        self.layer = torch.nn.Linear(obs.shape[0], 16)
+        self.norm = torch.nn.BatchNorm1d(16)
+        self.outputs = torch.nn.Linear(16, num_outputs + 1)
+
+    def forward(self, obs):
+        h = torch.nn.functional.dropout(torch.tanh(self.norm(self.layer(obs))), 0.5, training=self.training)
+        y = self.outputs(h)
+        return y[..., :-1], y[..., -1]
+"""
+
+
+@pytest.fixture
+def modal(tmp_path: Path) -> PolicySpec:
+    """Of a model that drops out, and keeps running statistics."""
+    (tmp_path / "net.py").write_text(MODEL)
+    network = NetworkConfig(model=f"{tmp_path / 'net.py'}:Net")
+    return PolicySpec(obs=data.ArraySpec((4,), np.float32), action=ACTIONS["discrete"], network=network)
+
+
+def test_a_model_with_modes_acts_without_chance_before_and_after_it_learns(modal: PolicySpec) -> None:
+    policy = Policy(modal, seed=1)
+    segment = make_segment(policy)
+    learner = make_learner("ppo", policy, **WHOLE)
+    obs, first = np.ones((1, 4), np.float32), np.zeros(1, np.bool_)  # one row: in training, too few for statistics
+    for _ in range(2):
+        acted = [policy.runner()(obs, None, first)[0] for _ in range(8)]
+        assert all(np.array_equal(acted[0], other) for other in acted)
+        learner.update(segment)
+        assert not policy.training
+
+
+def test_running_statistics_begin_untouched_are_learnt_and_are_published(modal: PolicySpec) -> None:
+    policy = Policy(modal, seed=1)
+    assert int(policy.weights()["model.norm.num_batches_tracked"]) == 0
+    segment = make_segment(policy)
+    make_learner("ppo", policy, num_epochs=3, minibatch_size=0).update(segment)
+    published = data.decode(data.encode(policy.weights()))
+    assert int(published["model.norm.num_batches_tracked"]) == 3, "the pass for values alone does not count"
+    assert np.abs(published["model.norm.running_mean"]).max() > 0.0
+    other = Policy(modal, seed=2)
+    other.load_weights(published)
+    obs, first = segment.obs[0], segment.first[0]
+    assert np.array_equal(other.runner()(obs, None, first)[0], policy.runner()(obs, None, first)[0])
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_what_is_dropped_out_follows_from_the_seed_and_goes_on_from_a_checkpoint(modal: PolicySpec, name: str) -> None:
+    segment = make_segment(Policy(modal, seed=1))
+
+    def made() -> Learner:
+        return make_learner(name, Policy(modal, seed=1), seed=4)
+
+    whole, late = made(), made()
+    torch.manual_seed(1)
+    for _ in range(2):
+        whole.update(segment)
+    saved = data.decode(data.encode(whole.save()))
+    torch.manual_seed(2)
+    expected = torch.rand(1)
+    torch.manual_seed(2)
+    whole.update(segment)
+    assert torch.equal(torch.rand(1), expected), "torch's own state is left alone"
+    late.restore(saved)
+    late.update(segment)
+    assert all(nests.leaves(nests.map(np.array_equal, whole.save()["weights"], late.save()["weights"])))
+    other = make_learner(name, Policy(modal, seed=1), seed=5)
+    for _ in range(3):
+        other.update(segment)
+    assert not np.array_equal(parameters_of(other.policy), parameters_of(whole.policy))
+
+
+class Twin:
+    """Another rank that sees, and does, the same as this one."""
+
+    rank, size = 0, 2
+
+    def sum_(self, tensor: torch.Tensor) -> None:
+        tensor.mul_(2.0)
+
+
+def test_running_statistics_of_several_ranks_are_their_mean(modal: PolicySpec) -> None:
+    segment = make_segment(Policy(modal, seed=1))
+    alone = make_learner("ppo", Policy(modal, seed=1), **WHOLE)
+    one_of_two = Learner(alone.algorithm, Policy(modal, seed=1), seed=1, ranks=Twin())
+    for learner in (alone, one_of_two):
+        learner.update(segment)
+    for name, weights in alone.policy.weights().items():
+        np.testing.assert_allclose(one_of_two.policy.weights()[name], weights, atol=1e-4, err_msg=name)

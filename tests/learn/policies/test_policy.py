@@ -102,3 +102,14 @@ def test_normalisation_is_part_of_the_weights_and_leaves_integers_alone() -> Non
     assert abs(float(scaled["speed"].mean())) < 1e-5
     other.load_weights(policy.weights())
     assert torch.equal(other.normaliser(seen)["speed"], scaled["speed"])
+
+
+@pytest.mark.parametrize(
+    "obs", [ArraySpec((), np.int64, 0, 15), {"nothing": ArraySpec((0,), np.float32), "dial": ArraySpec((2,), np.int64)}]
+)
+def test_with_nothing_to_normalise_observations_are_left_as_they_are(obs: Any) -> None:
+    policy = make(obs=obs, normalise_obs=True)
+    seen = nests.map(torch.from_numpy, nests.allocate(obs, (6, 2)))
+    policy.normaliser.update(seen)
+    for before, after in zip(nests.leaves(seen), nests.leaves(policy.normaliser(seen)), strict=True):
+        assert torch.equal(before, after)

@@ -16,7 +16,7 @@ from ludus.errors import EnvError
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.policies.policy import Policy, PolicySpec
 from ludus.services.simulator.chooser import InlineChooser
-from ludus.services.simulator.episodes import EpisodeLog
+from ludus.services.simulator.episodes import EpisodeLog, mark_void
 from ludus.services.simulator.simulator import Simulator
 
 from . import worlds as games
@@ -167,37 +167,60 @@ def test_the_rows_of_a_world_that_raised_are_void_and_counted() -> None:
     assert count >= num_void
     assert "the game broke" in last
     assert returns
-    assert max(episode.total for episode in returns) == 10.0
+    assert {(episode.total, episode.length) for episode in returns} == {(10.0, 10)}, "parts of episodes are not told"
     simulator.close()
+
+
+def test_worlds_of_ones_own_that_give_no_finite_numbers_are_named() -> None:
+    worlds = MarkedWorlds(1, mark=float("nan"))
+    with pytest.raises(EnvError, match="marked gave what nothing can be learnt from: the observation holds nan"):
+        simulate([worlds]).collect(0)
 
 
 # --- episodes
 
 
+def test_returns_of_games_in_turns_do_not_depend_on_how_long_segments_are() -> None:
+    """In one of a single step, the row whose turn it is not is never active; its world is sound all the same."""
+
+    def episodes(num_steps: int) -> list[Any]:
+        simulator = simulate([envs.make("pettingzoo:tictactoe_v3", 2)], num_steps=num_steps)
+        found = [episode for _ in range(48 // num_steps) for episode in simulator.collect(0).episodes]
+        simulator.close()
+        return found
+
+    whole = episodes(48)
+    assert len(whole) >= 8
+    assert sum(episode.total for episode in whole) == 0.0
+    assert all(episode.length >= 2 for episode in whole)
+    assert episodes(1) == episodes(3) == whole
+
+
 def test_the_log_of_episodes_is_that_of_a_plain_loop() -> None:
     rng = np.random.default_rng(0)
     log, rows, steps = EpisodeLog(6), 6, 7
-    totals, lengths = [0.0] * rows, [0] * rows
+    totals, lengths, partial = [0.0] * rows, [0] * rows, [False] * rows
     for _ in range(30):
         segment = Segment.allocate(steps, rows, obs=data.ArraySpec((1,), np.float32), action=MarkedWorlds.spec.action)
         segment.active[...] = rng.random((steps + 1, rows)) < 0.8
-        segment.active[0, ~segment.active.any(axis=0)] = True
         segment.reward[...] = rng.integers(-3, 4, (steps, rows))
         segment.terminated[...] = rng.random((steps, rows)) < 0.15
         segment.truncated[...] = rng.random((steps, rows)) < 0.15
+        segment.first[1] = False
         if (void := int(rng.integers(0, 12))) < rows:
-            segment.active[:, void] = False
+            mark_void(segment, np.arange(rows) == void)
         expected = []
         for step in range(steps):
             for row in range(rows):
                 totals[row] += float(segment.reward[step, row])
                 lengths[row] += int(segment.active[step, row])
                 if segment.terminated[step, row] or segment.truncated[step, row]:
-                    if row != void:
+                    if row != void and not partial[row]:
                         expected.append((totals[row], lengths[row]))
+                    partial[row] = False
                     totals[row], lengths[row] = 0.0, 0
         if void < rows:
-            totals[void], lengths[void] = 0.0, 0
+            totals[void], lengths[void], partial[void] = 0.0, 0, True
         assert [(episode.total, episode.length) for episode in log.read(segment)] == expected
         other = EpisodeLog(rows)
         other.restore(data.decode(data.encode(log.save())))

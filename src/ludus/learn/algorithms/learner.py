@@ -80,25 +80,54 @@ class Learner:
             self.policy.normaliser.update(tensors.obs, self._reduce)
         sums: dict[str, float] = collections.defaultdict(float)
         num_views = 0
-        for part in self._minibatches(tensors):
-            self._flat.grad.zero_()
-            for view in part:
-                loss, figures = self.algorithm.loss(view)
-                loss.backward()
-                sums["loss"] += float(loss.detach())
-                for name, figure in figures.items():
-                    sums[name] += float(figure.detach() if isinstance(figure, torch.Tensor) else figure)
-            num_views += 1
-            if self._reduce is not None:
-                self._reduce(self._flat.grad)
-            norm = self._flat.clip_(self._config.max_grad_norm)
-            self._optimiser.step()
-            self.num_gradient_steps += 1
-            sums["gradient_norm"] += norm
+        minibatches = self._minibatches(tensors)
+        with self._training():
+            for part in minibatches:
+                self._flat.grad.zero_()
+                for view in part:
+                    loss, figures = self.algorithm.loss(view)
+                    loss.backward()
+                    sums["loss"] += float(loss.detach())
+                    for name, figure in figures.items():
+                        sums[name] += float(figure.detach() if isinstance(figure, torch.Tensor) else figure)
+                num_views += 1
+                if self._reduce is not None:
+                    self._reduce(self._flat.grad)
+                norm = self._flat.clip_(self._config.max_grad_norm)
+                self._optimiser.step()
+                self.num_gradient_steps += 1
+                sums["gradient_norm"] += norm
         self.version += 1
-        return self._figures(sums, num_views)
+        return self._figures(sums, num_views, segment)
 
-    def _figures(self, sums: dict[str, float], num_views: int) -> dict[str, float]:
+    @contextlib.contextmanager
+    def _training(self) -> Iterator[None]:
+        """A model with modes is in that of training, and torch's chance (dropout) follows from the learner's own."""
+        if not self.policy.has_modes:
+            yield
+            return
+        with torch.random.fork_rng(devices=[self._device] if self._device.type == "cuda" else []):
+            rank = self._ranks.rank if self._ranks is not None else 0
+            torch.manual_seed(int(self._rng.integers(1 << 62)) + rank)
+            self.policy.train()
+            try:
+                yield
+            finally:
+                self.policy.eval()
+        self._share_statistics()
+
+    def _share_statistics(self) -> None:
+        """The mean over ranks of running statistics: each has seen its own rows, and all must act alike."""
+        if self._reduce is None:
+            return
+        for module in self.policy.modules():
+            if isinstance(module, torch.nn.modules.batchnorm._NormBase):
+                for statistics in (module.running_mean, module.running_var):
+                    if statistics is not None:
+                        self._reduce(statistics)
+                        statistics.div_(self._ranks.size)  # type: ignore[union-attr]
+
+    def _figures(self, sums: dict[str, float], num_views: int, segment: Segment) -> dict[str, float]:
         if not sums:
             return {}
         values = torch.tensor(list(sums.values()), dtype=torch.float64, device=self._device)
@@ -107,10 +136,17 @@ class Learner:
         numbers = dict(zip(sums, (values / max(num_views, 1)).tolist(), strict=True))
         if self._ranks is not None:
             numbers["gradient_norm"] /= self._ranks.size
-        if not np.isfinite(numbers["loss"]):
+        odd = next((name for name in ("loss", "gradient_norm") if not np.isfinite(numbers[name])), None)
+        if odd is not None:
+            told = f"the {odd.replace('_', ' ')} is {numbers[odd]} after update {self.version}"
+            if not all(_is_finite(leaf) for leaf in (segment.reward, *nests.leaves(segment.obs))):
+                raise TrainingError(
+                    f"{told}: rewards or observations that it learnt from are no finite numbers. Whatever gave them "
+                    "must be mended, no setting will help; the last checkpoint is sound."
+                )
             raise TrainingError(
-                f"the loss is {numbers['loss']} after update {self.version}: training has diverged. A smaller "
-                "learning_rate or max_grad_norm, or a reward_scale below 1, may help; the last checkpoint is sound."
+                f"{told}: training has diverged. A smaller learning_rate or max_grad_norm, or a reward_scale below 1, "
+                "may help; the last checkpoint is sound."
             )
         return numbers
 
@@ -214,6 +250,8 @@ class Learner:
                 count = torch.stack([part.active[:-1].sum() for part, _ in parts]).sum().float()
                 if self._reduce is not None:
                     self._reduce(count)
+                if not count:  # all worlds have raised: there is nothing to learn from
+                    continue
                 yield self._row_views(parts, count)
 
     def _row_views(self, parts: list[tuple[Segment, dict[str, torch.Tensor]]], count: torch.Tensor) -> Iterator[View]:
@@ -293,6 +331,10 @@ def _take_rows(
 
 
 _NOT_BY_ROW = ("memory", "version", "state")
+
+
+def _is_finite(array: NDArray[Any]) -> bool:
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
 def _writable(array: NDArray[Any]) -> NDArray[Any]:

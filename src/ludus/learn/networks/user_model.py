@@ -49,7 +49,7 @@ def check(model: Any, obs: Nest, num_outputs: int, *, name: str) -> None:
         args += [_zeros(memory_spec, (_NUM_ROWS,)), torch.zeros(leading, dtype=torch.bool)]
     try:
         with torch.no_grad():
-            result = model(*args)
+            result = model.eval()(*args)  # in training, zeros would go into running statistics
     except Exception as error:
         raise ConfigError(
             f"model={name} failed on observations of zeros {list(leading)}: {type(error).__name__}: {error}."

@@ -16,12 +16,15 @@ _CLIP = 10.0
 
 
 class Normaliser(nn.Module):
-    """Counts, means and squared deviations of every float leaf; integer leaves (images, choices) pass unchanged."""
+    """Counts, means and squared deviations of every float leaf; integer leaves (images, choices) pass unchanged.
+
+    So do leaves without a number; where there is nothing else, nothing is done.
+    """
 
     def __init__(self, obs: Nest) -> None:
         super().__init__()
         self._paths = nests.paths(obs)
-        self._is_float = [leaf.dtype.kind == "f" for leaf in nests.leaves(obs)]
+        self._is_float = [leaf.dtype.kind == "f" and 0 not in leaf.shape for leaf in nests.leaves(obs)]
         for index, leaf in enumerate(nests.leaves(obs)):
             if self._is_float[index]:
                 self.register_buffer(f"mean_{index}", torch.zeros(leaf.shape))
@@ -41,6 +44,8 @@ class Normaliser(nn.Module):
     @torch.no_grad()
     def update(self, obs: Nest, reduce: Any = None) -> None:
         """Take in observations `[..., leaf]`: the parallel variance of Chan et al. `reduce` sums over trainer ranks."""
+        if not any(self._is_float):
+            return
         leaves = nests.leaves(obs)
         num_axes = next(
             leaf.dim() - getattr(self, f"mean_{index}").dim()

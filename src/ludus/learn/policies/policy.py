@@ -43,7 +43,10 @@ class PolicySpec:
 
 
 class Policy(nn.Module):
-    """Built from its spec; the seed decides the initial weights."""
+    """Built from its spec; the seed decides the initial weights.
+
+    A user's model may have modes (dropout, running statistics): it is in that of evaluation, but for gradient steps.
+    """
 
     def __init__(self, spec: PolicySpec, seed: int = 0) -> None:
         super().__init__()
@@ -55,6 +58,9 @@ class Policy(nn.Module):
         self.memory_spec: Nest = getattr(self.model, "memory_spec", None)
         self.log_std = nn.Parameter(torch.full((self.head.num_free,), spec.log_std)) if self.head.num_free else None
         self.normaliser = Normaliser(spec.obs) if spec.normalise_obs else None
+        self.has_modes = spec.network.model is not None  # ours have none
+        if self.has_modes:
+            self.eval()
 
     @property
     def is_recurrent(self) -> bool:

@@ -24,9 +24,10 @@ from ludus.data import nest as nests
 from ludus.data.nest import Nest
 from ludus.data.rng import restore_rng, save_rng
 from ludus.data.segment import Segment
+from ludus.envs.soundness import Soundness
 from ludus.errors import EnvError
 from ludus.services.simulator.chooser import Chooser
-from ludus.services.simulator.episodes import Episode, EpisodeLog
+from ludus.services.simulator.episodes import Episode, EpisodeLog, mark_void
 
 __all__ = ["Rollout", "Simulator", "SimulatorStatistics"]
 
@@ -93,6 +94,7 @@ class Simulator:
             self._groups.append(_Group(worlds, rows, places, memory))
             row, world = rows.stop, places.stop
         self._log = EpisodeLog(self.num_rows)
+        self._soundness = Soundness(spec.obs)  # groups that step by themselves do not see to all of it
         self._is_begun = False
         self._num_collected = self._num_active = self._num_dropped = 0
         self._step_s = self._act_s = 0.0
@@ -123,8 +125,12 @@ class Simulator:
                 self._act(self._groups[number], segment, step)
         for group in self._groups:
             self._look(group, segment, self._num_steps, failed)
+        if fault := self._soundness.fault(nests.leaves(segment.obs), segment.reward):
+            raise EnvError(
+                f"{self.spec.name} gave what nothing can be learnt from: {fault}. The run ends; mend the world first"
+            )
         if failed.any():
-            segment.active[:, failed] = False
+            mark_void(segment, failed)
             self._num_dropped += int(failed.sum())
         episodes = self._log.read(segment)
         self._num_collected += 1
