@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
+import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +18,18 @@ import pytest
 import ludus
 from ludus import errors
 from ludus.remote import trial as trials
-from ludus.remote.buffer import Buffer
+from ludus.remote.buffer import SLICE_S, Buffer, _Push
 
-from .drivers import wait_until
+from .drivers import read_line, start, wait_until
+
+TAKE = """
+import sys, threading, ludus
+ludus.init(sys.argv[1], "t")
+buffer = ludus.RemoteBuffer("b")
+buffer.take(1, 0.01)
+threading.Timer(0.2, lambda: print("ready", flush=True)).start()
+buffer.take(64, 60.0)
+"""
 
 
 def numbers(replays: list[Any]) -> list[int]:
@@ -262,3 +274,88 @@ def test_closing_ends_the_thread_that_waits(trial: trials.Trial) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "ludus-prefetch"]
     with pytest.raises(StopIteration):
         next(ahead)
+
+
+def test_a_push_that_expired_or_is_of_a_trial_that_stops_is_not_made_again(trial: trials.Trial) -> None:
+    buffer = ludus.RemoteBuffer("b", capacity=1)
+    buffer.push(0)
+    for call in (buffer.push, lambda *args, **kwargs: asyncio.run(buffer.push_async(*args, **kwargs))):
+        began = time.monotonic()
+        with pytest.raises(errors.DeadlineExceeded, match=r"1 replays were not queued.*: it was full for 0\.2 s"):
+            call(1, drop=False, timeout_s=0.2)
+        assert time.monotonic() - began < 1.0
+    trial.note_stopping()
+    began = time.monotonic()
+    with pytest.raises(errors.DeadlineExceeded, match="0 were: it is full, and the trial is stopping"):
+        buffer.push(1, drop=False, timeout_s=8.0)
+    assert time.monotonic() - began < 3.0
+
+
+def test_a_push_whose_call_was_never_made_is_not_taken_for_the_one_before(trial: trials.Trial) -> None:
+    buffer = ludus.RemoteBuffer("b")
+    buffer.push("first")
+    push, failures = _Push(buffer._line, ["second"], drop=True, timeout_s=5.0), [errors.NameTimeout("not there yet")]
+    with buffer._line.identity() as identity:
+        push.lost(failures.pop())
+        push.answered(buffer._line.submit_push(push, identity).result())
+    assert buffer.take(5, 5.0) == ["first", "second"]
+
+
+def test_a_taker_that_was_killed_gets_nothing_half_a_second_later(trial: trials.Trial, tmp_path: Path) -> None:
+    buffer = ludus.RemoteBuffer("b")
+    taker = start(TAKE, tmp_path)
+    assert read_line(taker) == "ready"
+    taker.kill()
+    taker.communicate(timeout=10)
+    time.sleep(SLICE_S)  # what it asked for last has ended
+    buffer.push(1, 2, 3)
+    assert buffer.take(9, timeout_s=5.0) == [1, 2, 3]
+
+
+def test_a_take_that_is_interrupted_takes_nothing(trial: trials.Trial) -> None:
+    buffer = ludus.RemoteBuffer("b")
+    buffer.take(1, 0.01)  # the way is open
+    for _ in range(3):
+        timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            buffer.take(1, timeout_s=30.0)
+        timer.join()
+    buffer.push(1, 2)
+    assert buffer.take(9, timeout_s=5.0) == [1, 2]
+    told = buffer.statistics()
+    assert (told["num_taken"], told["size"]) == (2, 0)
+
+
+def test_a_capacity_that_is_none_is_refused_at_once(trial: trials.Trial) -> None:
+    for capacity in (0, -1, 1.5, "3"):
+        with pytest.raises(errors.ConfigError, match=r"capacity=.* whole number of 1 or more"):
+            ludus.RemoteBuffer("b", capacity=capacity)  # type: ignore[arg-type]
+    assert ludus.RemoteBuffer("b", capacity=np.int64(3)).statistics()["capacity"] == 3  # type: ignore[arg-type]
+
+
+def test_a_capacity_that_is_given_on_an_event_loop_is_its_capacity(trial: trials.Trial) -> None:
+    async def cell() -> ludus.RemoteBuffer:
+        return ludus.RemoteBuffer("b", capacity=256)
+
+    buffer = asyncio.run(cell())
+    assert trial.remote("buffer-b").statistics()["capacity"] == 256, "though nobody has used it yet"
+    assert buffer.push(1) == 1
+
+
+def test_replays_that_do_not_look_like_the_others_are_dropped_and_told_of() -> None:
+    def source() -> Iterator[dict[str, Any]]:
+        for n in range(7):
+            yield {"n": n, "obs": np.zeros(3 if n == 1 else 2)}
+
+    for make in (lambda batches: batches, ludus.PrefetchBuffer):
+        batches = make(ludus.BatchBuffer(source(), batch_size=3))
+        with pytest.raises(errors.DataError, match=r"1 of 3 replays do not look like the others.*obs"):
+            next(batches)
+        assert [batch["n"].tolist() for batch in batches] == [[0, 2, 3], [4, 5, 6]]
+
+
+@pytest.mark.parametrize("weights", [[float("nan")], [float("inf")], [-1.0], [0.0]])
+def test_a_weight_must_be_a_share(weights: list[float]) -> None:
+    with pytest.raises(errors.ConfigError, match="weights"):
+        ludus.BatchBuffer([iter([1])], batch_size=1, weights=weights)

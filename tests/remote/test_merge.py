@@ -13,9 +13,10 @@ import pytest
 
 import ludus
 from ludus import errors
-from ludus.experiment.metrics import read_metrics
+from ludus.experiment.metrics import _OWN, read_metrics
 from ludus.remote import merge as merging
 from ludus.remote import trial as trials
+from ludus.remote.figures import Figures
 from ludus.services.metrics.windows import Window, Windows
 
 from .drivers import finish, start
@@ -113,11 +114,70 @@ def test_a_statistic_that_is_none_is_answered_with_the_nearest() -> None:
         ludus.merge("loss", "much")  # type: ignore[arg-type]
 
 
-def test_without_a_trial_it_says_so() -> None:
+def test_without_a_trial_it_says_so_and_keeps_nothing() -> None:
     with pytest.raises(errors.WorkerError, match=r"ludus\.init"):
         ludus.merge("loss", 1.0)
-    with merging._lock:
-        merging._calls.clear()
+    assert merging._calls == []
+
+
+def test_the_names_of_a_lines_own_fields_are_refused_at_once(trial: trials.Trial) -> None:
+    for name in _OWN:
+        with pytest.raises(errors.ConfigError, match=f"cannot be named '{name}'"):
+            ludus.merge(name, 1.0)
+        ludus.merge(name, {"inner": 2.0})
+    trial.close()
+    assert {written(trial.folder)[f"{name}/inner"] for name in _OWN} == {2.0}
+
+
+@pytest.mark.parametrize("name", [["a"], ("a", ["b"]), None, 3])
+def test_a_name_that_is_no_text_is_refused_at_once(name: Any) -> None:
+    with pytest.raises(errors.ConfigError, match="name of a figure is a text"):
+        ludus.merge(name, 1.0)
+
+
+def test_a_figure_that_cannot_be_written_does_not_lose_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    figures = Figures(tmp_path)
+    windows = Windows()
+    for name in ("loss", "step", "half \ud800 a character"):
+        windows.add(name, 1.0, desc={"time_window_avg": 5} if name == "loss" else None, labels={})  # type: ignore[dict-item]
+    for _ in range(2):
+        figures.join(windows.rows())
+        figures.write()
+    figures.close()
+    first, second = read_metrics(tmp_path)
+    assert first["loss/avg"] == second["loss/avg"] == 1.0
+    assert first["half ? a character"] == 1.0
+    assert [record.getMessage() for record in caplog.records if "'step' is not written" in record.getMessage()] != []
+    assert len(caplog.records) == 1, "told once"
+
+
+def test_a_label_that_cannot_be_spelled_loses_its_own_figure_only(trial: trials.Trial) -> None:
+    class Mute:
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    ludus.merge("bad", 1.0, who=Mute())
+    ludus.merge("good", 2.0)
+    trial.close()
+    line = written(trial.folder)
+    assert line["good"] == 2.0
+    assert "bad" not in line
+
+
+def test_the_spread_of_large_values_is_not_lost() -> None:
+    values = np.random.default_rng(0).normal(size=900) + 1e9
+    desc = {"time_window_std": ""}
+    whole, parts = Windows(), Windows()
+    for part in np.array_split(values, 3):
+        one = Windows()
+        for value in part:
+            one.add("x", float(value), desc=desc, labels={})
+            whole.add("x", float(value), desc=desc, labels={})
+        parts.join(one.rows())
+    for windows in (whole, parts):
+        assert windows.scalars()["x/std"] == pytest.approx(values.std(), rel=1e-4)
 
 
 def test_windows_that_were_joined_are_as_one() -> None:

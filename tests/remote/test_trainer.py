@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,76 @@ def deaf(folder: str) -> None:
 def note(folder: str, **told: Any) -> None:
     trial = ludus.init(Path(folder).parent, "t")
     Path(folder, "told").write_text(repr((told, str(trial.folder), trial.is_driver, ludus.rank(), ludus.world_size())))
+
+
+def fail(folder: str) -> None:
+    raise ValueError("the first attempt")
+
+
+def leave(folder: str) -> None:
+    sys.exit(0)
+
+
+def reduce_many(folder: str) -> None:
+    """What two ranks make of values of many types."""
+    import torch
+
+    def told(value: Any, op: str) -> str:
+        try:
+            made = ludus.all_reduce(value, op=op)
+        except errors.DataError as error:
+            return f"DataError: {error}"
+        kind = str(made.dtype) if hasattr(made, "dtype") else type(made).__name__
+        return f"{made.tolist() if hasattr(made, 'tolist') else made} {kind}"
+
+    values = {
+        "bool": ludus.rank() == 0,
+        "bools": np.array([True, ludus.rank() == 0]),
+        "tensor": torch.tensor([True, True]),
+        "uint16": np.full(1, 40_000, np.uint16),
+        "int16": torch.full((1,), 3, dtype=torch.int16),
+        "swapped": np.ones(1, ">f4"),
+        "texts": np.array(["a"]),
+        "long": np.ones(1, np.longdouble),
+        "eighth": torch.ones(1).to(torch.float8_e4m3fn),
+        "list": [1, 2],
+    }
+    found = {name: (told(value, "sum"), told(value, "mean")) for name, value in values.items()}
+    if ludus.rank() == 0:
+        Path(folder, "found").write_text(repr(found))
+    from ludus.remote.policy_trainer import train_policy
+
+    try:
+        train_policy("model", "buffer")
+    except errors.ConfigError as error:
+        Path(folder, f"refused-{ludus.rank()}").write_text(str(error))
+
+
+def test_two_ranks_add_up_whatever_can_be_added(trial: trials.Trial, tmp_path: Path) -> None:
+    trainer = ludus.RemoteTrainer(use_gpu=False, num_workers=2)
+    trainer.train(train=reduce_many, folder=str(tmp_path))
+    assert trainer.wait(60)
+    found = eval((tmp_path / "found").read_text())
+    assert found["bool"] == ("1 int", "0.5 float")
+    assert found["bools"] == ("[2, 1] int64", "[1.0, 0.5] float64")
+    assert found["tensor"] == ("[2, 2] torch.int64", "[1.0, 1.0] torch.float32")
+    assert found["uint16"][0] == f"[{80_000 - 65_536}] uint16", "as NumPy's own sum would be"
+    assert found["int16"] == ("[6] torch.int16", "[3.0] torch.float32")
+    assert found["swapped"][0].startswith("[2.0] float32")
+    for name in ("texts", "long", "eighth", "list"):
+        assert all(told.startswith("DataError") for told in found[name]), found[name]
+    for rank in range(2):
+        assert "one worker" in (tmp_path / f"refused-{rank}").read_text(), "train_policy is not for several"
+
+
+def test_a_failure_that_was_handled_does_not_end_the_trial(trial: trials.Trial, tmp_path: Path) -> None:
+    trainer = ludus.RemoteTrainer(use_gpu=False)
+    trainer.train(train=fail, folder=str(tmp_path))
+    with pytest.raises(errors.ProgramError, match="the first attempt"):
+        trainer.wait(60)
+    trainer.train(train=leave, folder=str(tmp_path))
+    ludus.run_until_asked_to_stop(timeout_s=60)
+    assert '"ended": "trained"' in (trial.folder / "trial.json").read_text(), "by sys.exit(0), which is no failure"
 
 
 def test_two_ranks_learn_together_from_what_a_joined_process_pushes(trial: trials.Trial, tmp_path: Path) -> None:
@@ -131,5 +202,7 @@ def test_outside_of_a_trainer_there_is_one_rank() -> None:
     assert (ludus.rank(), ludus.world_size(), ludus.should_stop()) == (0, 1, False)
     array = np.arange(3)
     assert ludus.all_reduce(array) is array
+    with pytest.raises(errors.DataError, match="not a list"):
+        ludus.all_reduce([1, 2])
     with pytest.raises(errors.ConfigError, match="'sum' or 'mean'"):
         ludus.all_reduce(1.0, op="max")

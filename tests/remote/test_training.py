@@ -8,6 +8,8 @@ import pytest
 
 import ludus
 from ludus import errors
+from ludus.experiment.claim import claimed
+from ludus.experiment.config import MAX_SEED
 
 
 def test_a_misspelt_world_leaves_nothing_and_the_trials_name_free(tmp_path: Path) -> None:
@@ -33,3 +35,46 @@ def test_a_trial_that_is_there_is_not_begun_again(tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigError, match="ludus resume mine"):
         ludus.train("ppo", "CartPole-v1", project=str(tmp_path), trial="mine", **settings)
     assert (tmp_path / "mine" / "result.json").exists()
+
+
+SMALL = {"steps": 300, "num_envs": 8, "num_steps": 32, "eval_episodes": 2, "threads": 1}
+
+
+def test_a_trial_that_somebody_drives_is_neither_begun_nor_gone_on_with_by_another(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    with claimed(folder), pytest.raises(errors.ProgramError, match="'mine' is running"):
+        ludus.train("ppo", "CartPole-v1", project=str(tmp_path), trial="mine", **SMALL)
+    assert [path.name for path in folder.iterdir() if path.is_file()] == [".lock"]
+    ludus.train("ppo", "CartPole-v1", project=str(tmp_path), trial="mine", **SMALL)
+    (folder / "result.json").unlink()
+    with claimed(folder), pytest.raises(errors.ProgramError, match="'mine' is running"):
+        ludus.resume("mine", project=str(tmp_path))
+    assert ludus.resume("mine", project=str(tmp_path)).result["steps"] >= 300
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{", b"\xff\xfe\x00", b"[]", b"{}"])
+def test_with_a_damaged_result_the_end_is_gone_through_again(tmp_path: Path, damaged: bytes) -> None:
+    run = ludus.train("ppo", "CartPole-v1", project=str(tmp_path), trial="mine", **SMALL)
+    (tmp_path / "mine" / "result.json").write_bytes(damaged)
+    again = ludus.resume("mine", project=str(tmp_path)).result
+    for name in ("weights_hash", "steps", "eval_return_mean"):
+        assert again[name] == run.result[name]
+    assert ludus.resume("mine", project=str(tmp_path)).result == again
+
+
+def test_a_trial_with_files_of_ones_own_goes_on_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "mine.py").write_text("import gymnasium\nmake = lambda: gymnasium.make('CartPole-v1')\n")
+    monkeypatch.chdir(tmp_path / "here")
+    run = ludus.train("ppo", "mine.py:make", project="trials", trial="mine", **SMALL)
+    monkeypatch.chdir(tmp_path)
+    (run.trial_dir / "result.json").unlink()
+    assert ludus.resume(run.trial_dir).result["weights_hash"] == run.result["weights_hash"]
+    assert ludus.evaluate(run.trial_dir, episodes=2)["episodes"] == 2
+
+
+def test_the_greatest_seed_there_is_can_be_trained_and_evaluated_with(tmp_path: Path) -> None:
+    run = ludus.train("ppo", "CartPole-v1", project=str(tmp_path), seed=MAX_SEED, **SMALL)
+    assert ludus.evaluate(run.trial_dir, episodes=2, seed=MAX_SEED)["episodes"] == 2

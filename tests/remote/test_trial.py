@@ -58,6 +58,56 @@ ludus.run_until_asked_to_stop()
 print("ended", flush=True)
 """
 
+ORPHAN = """
+import sys, time, ludus
+trial = ludus.init(sys.argv[1], "t")
+buffer, other = ludus.RemoteBuffer("b"), ludus.RemoteBuffer("other")
+print(buffer.push(1) and "joined", flush=True)
+for _replay in buffer:
+    pass
+print("ended")
+began = time.monotonic()
+try:
+    other.push(1, timeout_s=1.5)
+except ludus.errors.DeadlineExceeded:
+    print(time.monotonic() - began < 3.5)
+began = time.monotonic()
+print(buffer.take(1, 1.0), time.monotonic() - began < 3.0, flush=True)
+"""
+
+FORK = """
+import os, sys, time
+import ludus
+
+def refused(call):
+    try:
+        call()
+    except ludus.errors.WorkerError as error:
+        return f"forked from process {os.getppid()}" in str(error)
+
+def train():
+    while not ludus.should_stop():
+        time.sleep(0.01)
+
+trial = ludus.init(sys.argv[1], "t")
+buffer = ludus.RemoteBuffer("b")
+buffer.push(1)
+ludus.merge("x", 1.0)
+trainer = ludus.RemoteTrainer(use_gpu=False)
+trainer.train(train=train)
+child = os.fork()
+if child == 0:
+    import asyncio
+    calls = [lambda: buffer.push(2), lambda: buffer.take(1), lambda: ludus.merge("x", 3.0), trainer.stop, trial.workers,
+        lambda: ludus.RemoteBuffer("b"), lambda: asyncio.run(buffer.push_async(2)), ludus.run_until_asked_to_stop]
+    print([refused(call) for call in calls], flush=True)
+    trial.close()
+    sys.exit(7)  # runs what is registered for the end of the process
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status), trial.is_stopping, [str(worker.status) for worker in trainer.workers()])
+print(buffer.take(5, 5.0), flush=True)
+"""
+
 
 class Echo:
     @register
@@ -250,3 +300,52 @@ def test_the_driver_can_be_asked_to_stop_from_anywhere(trial: trials.Trial) -> N
 def test_its_time_can_be_limited(trial: trials.Trial) -> None:
     ludus.run_until_asked_to_stop(timeout_s=0.2)
     assert saved(trial.folder)["ended"] == "its time is over"
+
+
+def test_a_forked_child_has_no_trial_and_its_end_is_not_the_trials(tmp_path: Path) -> None:
+    process = start(FORK, tmp_path)
+    out, _ = finish(process)
+    told = out.splitlines()
+    assert told[0] == str([True] * 8), "each says in one sentence why it cannot be used"
+    assert told[1].startswith("7 False ['")
+    assert "failed" not in told[1]
+    assert told[2] == "[1]"
+    lines = (tmp_path / "t" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["x"] for line in lines] == [1.0], "told by the parent, once"
+    assert mentioning(str(tmp_path)) == []
+
+
+def test_what_goes_wrong_at_the_end_keeps_nothing_from_being_ended_and_is_told(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise RuntimeError("this callback has a fault")
+
+    trial = ludus.init(tmp_path, "t")
+    run, called = trial.run(echoes("echo")), []
+    assert trial.remote("echo").echo(1) == 1
+    trial.before_close(lambda: called.append("first"))
+    trial.before_close(fail)
+    trial.before_close(lambda: called.append("last"))
+    with pytest.raises(RuntimeError, match="has a fault"):
+        trial.close()
+    assert called == ["first", "last"]
+    assert run.is_over
+    assert saved(tmp_path / "t")["ended"] == "stopped"
+    assert mentioning(str(tmp_path)) == []
+    with ludus.init(tmp_path, "t") as again:
+        assert again.is_driver
+
+
+@pytest.mark.chaos
+def test_a_joined_process_whose_driver_is_killed_waits_no_longer_than_it_said(tmp_path: Path) -> None:
+    driver = start(DRIVE_OR_JOIN, tmp_path)
+    assert read_line(driver) == "True"
+    joined = start(ORPHAN, tmp_path)
+    assert read_line(joined) == "joined"
+    driver.kill()
+    driver.wait(10)
+    out, _ = finish(joined)
+    ended, pushed, taken = out.splitlines()
+    assert ended == "ended", "the loop over a buffer, not by an error"
+    assert pushed == "True"
+    assert taken == "[] True"
+    assert driver.communicate(timeout=10)

@@ -8,7 +8,9 @@ Anything that can be iterated over will do as a buffer.
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import math
 import queue
 import threading
 import time
@@ -79,7 +81,8 @@ class BatchBuffer(Buffer):
     """Batches of `batch_size` replays, stacked along a new first axis.
 
     Of several buffers, each batch has replays of all, as many of each as its weight says: over time exactly so. It
-    waits for the one that lags.
+    waits for the one that lags. Replays that do not look like most of a batch are dropped, with a `DataError`; the next
+    batch has the others.
     """
 
     def __init__(
@@ -93,7 +96,8 @@ class BatchBuffer(Buffer):
             raise errors.ConfigError(f"batch_size={batch_size}: a batch has at least 1 replay")
         sources = list(buffer) if isinstance(buffer, list | tuple) else [buffer]
         weights = [1.0] * len(sources) if weights is None else list(weights)
-        if not sources or len(weights) != len(sources) or min(weights) < 0 or sum(weights) <= 0:
+        is_right = all(math.isfinite(weight) and weight >= 0 for weight in weights) and sum(weights) > 0
+        if not sources or len(weights) != len(sources) or not is_right:
             raise errors.ConfigError(f"weights={weights} for {len(sources)} buffers: give each one of 0 or more")
         self._sources = [_as_buffer(source) for source in sources]
         self._shares = [weight / sum(weights) for weight in weights]
@@ -108,7 +112,16 @@ class BatchBuffer(Buffer):
         made: list[Nest] = []
         while len(made) < n and self._fill(0.0 if made else until - time.monotonic()):
             rows = [iter(taken) for taken in self._rows]
-            made.append(nests.stack([next(rows[index]) for index in self._plan]))
+            try:
+                batch = nests.stack([next(rows[index]) for index in self._plan])
+            except errors.DataError as error:
+                if made:
+                    return made  # the next call tells of it
+                num_dropped = self._drop_odd()
+                raise errors.DataError(
+                    f"{num_dropped} of {self._batch_size} replays do not look like the others, and are dropped: {error}"
+                ) from error
+            made.append(batch)
             self._rows = [[] for _ in self._sources]
             self._plan = self._make_plan()
         return made
@@ -131,6 +144,16 @@ class BatchBuffer(Buffer):
             self._num_of[index] += 1
             plan.append(index)
         return plan
+
+    def _drop_odd(self) -> int:
+        """Keep the replays that look like most of them; how many were not."""
+        looks = collections.Counter(_looks(replay) for taken in self._rows for replay in taken)
+        usual, num_usual = looks.most_common(1)[0]
+        self._rows = [[replay for replay in taken if _looks(replay) == usual] for taken in self._rows]
+        if num_usual < looks.total():
+            return looks.total() - num_usual
+        self._rows = [[] for _ in self._sources]  # alike, and yet they cannot be stacked
+        return num_usual
 
     def _fill(self, timeout_s: float) -> bool:
         """Take what the plan still lacks; what was taken stays for the next time."""
@@ -208,10 +231,10 @@ class PrefetchBuffer(Buffer):
                 if made or not is_reusable:
                     return made
             else:
-                if error is not None:
+                if isinstance(error, StopIteration):
                     self._is_drained = True
-                    if isinstance(error, StopIteration):
-                        return made
+                    return made
+                if error is not None:
                     raise error
                 self._last, self._num_uses = item, 0
             self._num_uses += 1
@@ -246,17 +269,27 @@ class PrefetchBuffer(Buffer):
     def _fetch(self) -> None:
         try:
             while not self._closed.is_set() and not self._source.is_ended:
-                for item in self._source.take(1, SLICE_S):
-                    self._put(item, None)
-            self._put(None, StopIteration())
+                try:
+                    for item in self._source.take(1, SLICE_S):
+                        self._put(item, None)
+                except Exception as error:  # after which the source may go on
+                    self._put(None, error)
         except BaseException as error:
             self._put(None, error)
+        finally:
+            self._put(None, StopIteration())
 
     def _put(self, item: Nest, error: BaseException | None) -> None:
         while not self._closed.is_set():
             with contextlib.suppress(queue.Full):
                 self._queue.put((item, error), timeout=SLICE_S)
                 return
+
+
+def _looks(replay: Nest) -> tuple[Any, ...]:
+    """What replays must have in common to be stacked: their leaves, and the shape of each."""
+    shapes = (leaf.shape if isinstance(leaf, np.ndarray) else () for leaf in nests.leaves(replay))
+    return tuple(sorted(zip(nests.paths(replay), shapes, strict=True)))
 
 
 def _as_buffer(source: Iterable[Nest]) -> Buffer:

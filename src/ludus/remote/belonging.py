@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from ludus.workers.remote import Remote
 __all__ = ["Trial", "stop_key"]
 
 _LOG = logging.getLogger(__name__)
+_GONE_S = 1.0  # what a killed driver has to be gone
+_LOOK_EVERY_S = 0.05
 _HEAR_S = 1.0  # what those who joined have to hear that the trial stops
 T = TypeVar("T")
 
@@ -54,6 +57,8 @@ class Trial:
         self._before_close: list[Callable[[], None]] = []
         self._closing = threading.Lock()
         self._is_closed = False
+        self._owner_pid = os.getpid()
+        self._is_inherited = False
 
     @property
     def is_driver(self) -> bool:
@@ -62,6 +67,7 @@ class Trial:
     @property
     def driver(self) -> Driver:
         """Raises `WorkerError` in any other process."""
+        self.expect_own()
         if self._driver is None:
             who = f"process {self._joined.driver_pid} on {self._joined.driver_host}" if self._joined else "the process"
             raise errors.WorkerError(
@@ -84,17 +90,30 @@ class Trial:
         self._stopping.set()
 
     def has_ended(self) -> bool:
-        """For one who cannot reach it: whether the trial is over, or runs anew without this process."""
-        if self._joined is not None:
+        """For one who cannot reach it: whether the trial is over, or runs anew without this process.
+
+        A driver that was just killed is still a process for a moment, so this may take a second to say no.
+        """
+        until = time.monotonic() + _GONE_S
+        while self._joined is not None and not self._stopping.is_set():
             known = trials.TrialFolder(self.folder).load()
             if known.names_url != self._joined.names_url or not known.is_live:
                 self._stopping.set()
+            elif time.monotonic() >= until:
+                break
+            else:
+                self._stopping.wait(_LOOK_EVERY_S)
         return self._stopping.is_set()
+
+    @property
+    def is_driver_gone(self) -> bool:
+        """Whether the process that drives the trial this one joined is no more. Quick: nothing is asked or read."""
+        return self._joined is not None and not self._joined.is_live
 
     def remote(self, node: str) -> Remote:
         """Calls to the workers of a node, e.g. `remote("model-policy")`. Kept, and closed with the trial."""
         with self._lock:
-            self._expect_open()
+            self.expect_open()
             made = self._remotes.get(node)
             if made is None:
                 here = self._here
@@ -120,6 +139,7 @@ class Trial:
 
     def address(self, worker: str, *, timeout_s: float = 30.0) -> str:
         """Where a worker answers, once it does."""
+        self.expect_open()
         here = self._here
         return here.names.wait(naming.worker(here.experiment, here.trial, worker), timeout_s)
 
@@ -137,7 +157,7 @@ class Trial:
     def keep(self, key: str, make: Callable[[], T]) -> T:
         """What `make` made when this was first called with `key`: one for the process."""
         with self._lock:
-            self._expect_open()
+            self.expect_open()
             if key not in self._kept:
                 self._kept[key] = make()
             kept: T = self._kept[key]
@@ -149,7 +169,10 @@ class Trial:
             self._before_close.append(callback)
 
     def close(self, grace_s: float = 5.0) -> None:
-        """The driver stops all runs, within `grace_s`, and services; any other process disconnects. Twice is fine."""
+        """The driver stops all runs, within `grace_s`, and services; any other process disconnects. Twice is fine.
+
+        What goes wrong on the way keeps nothing from being ended, and is raised at the end.
+        """
         with self._closing:
             if self._is_closed:
                 return
@@ -165,12 +188,16 @@ class Trial:
         self.interrupts.is_draining = True
         with self._lock:
             callbacks, self._before_close = self._before_close, []
-        if self._driver is not None:
-            self._tell_stopping()
-        for callback in callbacks:
-            callback()
-        if self._driver is not None:
-            self._driver.close(grace_s, self.interrupts)
+        with contextlib.ExitStack() as steps:  # from the last to the first, each whatever became of those before
+            steps.callback(self._close_remotes)
+            if self._driver is not None:
+                steps.callback(self._driver.close, grace_s, self.interrupts)
+            for callback in reversed(callbacks):
+                steps.callback(callback)
+            if self._driver is not None:
+                self._tell_stopping()
+
+    def _close_remotes(self) -> None:
         with self._lock:
             remotes, self._remotes = self._remotes, {}
         for remote in remotes.values():
@@ -187,8 +214,25 @@ class Trial:
         except errors.DiscoveryError as error:
             _LOG.warning("the processes of the trial cannot be told that it stops: %s", error)
 
-    def _expect_open(self) -> None:
+    def leave_to_parent(self) -> None:
+        """This process was forked: the trial stays its parent's. Nothing of it is closed here, or can be used."""
+        self._lock, self._closing = threading.RLock(), threading.Lock()  # a thread that is not here may hold them
+        self._is_closed = self._is_inherited = True
+        self.interrupts.restore()
+
+    def expect_own(self) -> None:
+        """Raise `WorkerError` in a process that was forked from the trial's."""
+        if self._is_inherited:
+            raise errors.WorkerError(
+                f"this process was forked from process {self._owner_pid}, and trial {self.folder.name!r}, with all "
+                "that was made of it there, can be used in that process only. Start processes by spawn instead "
+                "(multiprocessing.get_context('spawn')), and call ludus.init in them."
+            )
+
+    def expect_open(self) -> None:
+        """Raise `WorkerError` once it is closed, or where it cannot be used."""
         if self._is_closed:
+            self.expect_own()
             raise errors.WorkerError(f"trial {self.folder.name!r} was closed. Call ludus.init(project, trial) again.")
 
     def __repr__(self) -> str:

@@ -25,13 +25,17 @@ from ludus import errors
 from ludus.data.nest import Nest
 from ludus.remote import trial as trials
 from ludus.remote.adapters import SLICE_S, BatchBuffer, Buffer, PrefetchBuffer, TorchTensorBuffer
-from ludus.remote.driver import check_name
+from ludus.remote.driver import check_count, check_name
 from ludus.rpc.aio import AsyncRpcClient
+from ludus.rpc.client import Pending, wait_any
+from ludus.rpc.link import Link
 
 __all__ = ["BatchBuffer", "Buffer", "PrefetchBuffer", "RemoteBuffer", "TorchTensorBuffer"]
 
 _RETRY_AFTER_S = 0.05
-_LOST = (errors.Unreachable, errors.OutcomeUnknown, errors.DeadlineExceeded, errors.Overloaded)
+_WAY_S = 10.0  # what a call may take beyond what it waits for
+_LEAST_S = 1.0  # what it has in any case
+_LOST = (errors.Unreachable, errors.OutcomeUnknown, errors.DeadlineExceeded, errors.Overloaded, errors.DiscoveryError)
 """After these a push may or may not have been queued. Pushing again is safe: the buffer knows its id."""
 
 
@@ -45,10 +49,10 @@ class RemoteBuffer(Buffer):
     def __init__(self, name: str, *, capacity: int | None = None) -> None:
         check_name("buffer", name)
         self.name = name
-        self._capacity = capacity
+        self._capacity = capacity = None if capacity is None else check_count("capacity", capacity)
         self._trial = trials.current()
         self._line: _Line = self._trial.keep(f"buffer-{name}", lambda: _Line(self._trial, name))
-        if not _is_in_loop():
+        if capacity is not None or not _is_in_loop():  # a loop waits only so that nobody else gives it another capacity
             self._line.open(capacity)
 
     def push(self, *replays: Nest, drop: bool = True, timeout_s: float = 60.0) -> int:
@@ -62,10 +66,12 @@ class RemoteBuffer(Buffer):
         with self._line.identity() as identity:
             while not push.is_done:
                 try:
-                    push.answered(self._line.submit_push(push, identity).result())
+                    count = self._line.submit_push(push, identity).result()
                 except _LOST as error:
                     push.lost(error)
                     time.sleep(_RETRY_AFTER_S)
+                else:
+                    push.answered(count)
         return push.num_queued
 
     async def push_async(self, *replays: Nest, drop: bool = True, timeout_s: float = 60.0) -> int:
@@ -76,19 +82,28 @@ class RemoteBuffer(Buffer):
         with self._line.identity() as identity:
             while not push.is_done:
                 try:
-                    client = await self._line.client()
-                    push.answered(await client.call("push_many", push.arguments(identity), timeout_s=push.call_s))
-                except (*_LOST, errors.NameTimeout) as error:
+                    client = await self._line.client(push.call_s)
+                    count = await client.call("push_many", push.arguments(identity), timeout_s=push.call_s)
+                except _LOST as error:
                     push.lost(error)
                     await asyncio.sleep(_RETRY_AFTER_S)
+                else:
+                    push.answered(count)
         return push.num_queued
 
     def take(self, n: int = 1, timeout_s: float = 60.0) -> list[Nest]:
         """Up to `n` of the oldest, as soon as there is one; none when none came within `timeout_s`."""
         self._line.open(self._capacity)
+        now = time.monotonic()
+        until = now + timeout_s
         try:
-            return self._line.take(n, timeout_s)
-        except (errors.Unreachable, errors.OutcomeUnknown):
+            while True:
+                began, wait_s = now, max(0.0, min(SLICE_S, until - now))
+                taken = self._line.take(n, wait_s)
+                now = time.monotonic()
+                if taken or now >= until or now - began < wait_s:  # nothing, and too soon: it was closed
+                    return taken
+        except (errors.Unreachable, errors.OutcomeUnknown, errors.DiscoveryError):
             if self._trial.has_ended():
                 return []
             raise
@@ -158,18 +173,45 @@ class _Line:
     def submit_push(self, push: _Push, identity: _Identity) -> Any:
         return self.remote.solver.submit(self._node, "push_many", push.arguments(identity), timeout_s=push.call_s)
 
-    def take(self, n: int, timeout_s: float) -> list[Nest]:
-        # It answers within half of its deadline: an answer that came too late would be lost with what was taken.
-        call = self.remote.solver.submit(self._node, "take_some", [n, timeout_s], timeout_s=2 * timeout_s + 10.0)
+    def take(self, n: int, wait_s: float) -> list[Nest]:
+        """At most `SLICE_S`: for so long what is pushed would be given to a taker that has died meanwhile."""
+        if self.trial.is_driver_gone:
+            raise errors.Unreachable(self._gone)
+        # An answer that came too late would be lost with what was taken, so there is much time for it.
+        way_s = _LEAST_S if self.trial.is_stopping else _WAY_S
+        call = self.remote.solver.submit(self._node, "take_some", [n, wait_s], timeout_s=2 * wait_s + way_s)
+        try:
+            return self._await(call)
+        except errors.LudusError:
+            raise
+        except BaseException:  # Ctrl-C: nobody will have what is on its way
+            with contextlib.suppress(errors.LudusError):  # then it is lost with the call
+                taken = self._await(call)
+                if taken:
+                    self.remote.submit("give_back", taken).result()
+            raise
+
+    def _await(self, call: Pending) -> list[Nest]:
+        """What was taken. Of a driver that died before it had the call, nothing is waited for."""
+        while not call.done and isinstance(call.link, Link):
+            call.link.wait(call)
+        while not call.done and not wait_any([call], SLICE_S):  # there is nobody to run it now
+            if self.trial.is_driver_gone:
+                raise errors.Unreachable(self._gone)
         taken: list[Nest] = call.result()
         return taken
 
-    async def client(self) -> AsyncRpcClient:
+    @property
+    def _gone(self) -> str:
+        return f"the driver of the trial is gone, and buffer {self.name!r} with it"
+
+    async def client(self, timeout_s: float) -> AsyncRpcClient:
         """Of the running event loop."""
+        self.trial.expect_open()
         loop = asyncio.get_running_loop()
         known = self._clients.get(loop)
         if known is None:
-            address = await asyncio.to_thread(self.trial.address, f"{self._node}/0")
+            address = await asyncio.to_thread(self.trial.address, f"{self._node}/0", timeout_s=timeout_s)
             known = self._clients.setdefault(loop, AsyncRpcClient(address, secret=self.trial.context.secret))
         return known
 
@@ -193,39 +235,44 @@ class _Push:
         self._drop = drop
         self._timeout_s = timeout_s
         self._until = time.monotonic() + timeout_s
-        self._is_repeated = False
+        self._number: int | None = None  # of the call that is on its way, or lost
 
     @property
     def call_s(self) -> float:
-        return 2 * SLICE_S + 10.0
+        """What the next call may take."""
+        return max(_LEAST_S, min(self._until - time.monotonic(), 2 * SLICE_S + _WAY_S))
 
     def arguments(self, identity: _Identity) -> list[Any]:
         """Of the next call: with a new number, unless it is made again because nobody knows what became of it."""
-        if not self._is_repeated:
-            identity.number += 1
-        wait_s = 0.0 if self._drop else SLICE_S
-        return [self._left, f"{identity.name}/{identity.number}", wait_s]
+        if self._number is None:
+            self._number = identity.number = identity.number + 1
+        wait_s = 0.0 if self._drop else max(0.001, min(SLICE_S, self._until - time.monotonic()))
+        return [self._left, f"{identity.name}/{self._number}", wait_s]
 
     def answered(self, count: int) -> None:
-        self._is_repeated = False
+        self._number = None
         self.num_queued += count
         self._left = self._left[count:]
         self.is_done = self._drop or not self._left
         if not self.is_done and count == 0:
             if self._line.trial.is_stopping:
-                raise self._expired("the trial is stopping, so nobody takes from it any more")
+                raise self._expired("it is full, and the trial is stopping, so nobody takes from it any more.")
             if time.monotonic() >= self._until:
-                raise self._expired("it is full")
+                raise self._expired(
+                    f"it was full for {self._timeout_s:g} s. Take more quickly, give it more capacity, or push with "
+                    "drop=True."
+                )
 
     def lost(self, error: Exception) -> None:
-        self._is_repeated = True
-        if time.monotonic() >= self._until or (self._line.trial.is_stopping and isinstance(error, errors.Unreachable)):
+        trial = self._line.trial
+        if time.monotonic() >= self._until or (trial.is_stopping and isinstance(error, errors.Unreachable)):
             raise self._expired(f"it does not answer: {error}") from error
+        if trial.is_driver_gone and trial.has_ended():
+            raise self._expired("the driver of the trial is gone, and it with it.") from error
 
     def _expired(self, why: str) -> errors.DeadlineExceeded:
         return errors.DeadlineExceeded(
-            f"{len(self._left)} replays were not queued in buffer {self._line.name!r} within {self._timeout_s:g} s, "
-            f"{self.num_queued} were: {why}. Take more quickly, give it more capacity, or push with drop=True."
+            f"{len(self._left)} replays were not queued in buffer {self._line.name!r}, {self.num_queued} were: {why}"
         )
 
 

@@ -5,8 +5,10 @@ Other processes ask it for these by the commands of `DriverService`, worker `dri
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
+import operator
 import re
 import threading
 import time
@@ -22,7 +24,7 @@ from ludus.services.buffer.service import BufferService
 from ludus.services.trainer.service_host import HostedService, ServiceHost
 from ludus.workers.register import register
 
-__all__ = ["EXPERIMENT", "Driver", "DriverService", "Stage", "check_name"]
+__all__ = ["EXPERIMENT", "Driver", "DriverService", "Stage", "check_count", "check_name"]
 
 EXPERIMENT = "ludus"
 """The experiment under which all workers of a named trial are found."""
@@ -42,10 +44,11 @@ class Stage(enum.IntEnum):
     REST = 2
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Started:
     run: launch.Run
     stage: Stage
+    is_failure_told: bool = False
 
 
 def check_name(what: str, name: str) -> None:
@@ -55,6 +58,17 @@ def check_name(what: str, name: str) -> None:
             f"{name!r} cannot name a {what}: a name is letters, digits, '_', '-' and '.', because it becomes part of "
             "file names and of names in the name service."
         )
+
+
+def check_count(what: str, value: Any) -> int:
+    """`value` as an int. Raise `ConfigError` unless it is a whole number of 1 or more."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise errors.ConfigError(f"{what}={value!r}: it is a whole number of 1 or more")
+    return count
 
 
 class Driver:
@@ -120,8 +134,21 @@ class Driver:
         with self._lock:
             return [one.run for one in self._started if stage in (None, one.stage)]
 
+    def note_failure_told(self, run: launch.Run) -> None:
+        """Somebody has been told why this run failed, and has seen to it: the trial goes on."""
+        with self._lock:
+            for one in self._started:
+                one.is_failure_told |= one.run is run
+
+    @property
+    def failure(self) -> errors.ProgramError | None:
+        """Why the first run was ended that failed and nobody has been told of."""
+        with self._lock:
+            return next((one.run.failure for one in self._started if one.run.failure and not one.is_failure_told), None)
+
     def open_buffer(self, name: str, capacity: int | None) -> None:
         check_name("buffer", name)
+        capacity = None if capacity is None else check_count("capacity", capacity)
         with self._lock:
             known = self._capacities.get(name)
             if known is None:
@@ -184,20 +211,24 @@ class Driver:
         """Stop the runs stage by stage, each within `grace_s` or, if hurried, at once; then what is hosted."""
         with self._lock:
             self._is_closing = True
-        for stage in Stage:
-            runs = self.runs(stage)
-            for run in runs:
-                run.ask_stop(grace_s)
-            while not all(run.is_over for run in runs):
-                if interrupts.is_hurried:
-                    for run in runs:
-                        run.ask_stop(0.0)
-                time.sleep(0.01)
-            for run in runs:
-                run.stop(0.0)  # which is over: lets go of what it holds
-        for host in reversed(list(self._hosts.values())):
-            host.close()
-        self.figures.close()
+        with contextlib.ExitStack() as steps:  # from the last to the first, each whatever became of those before
+            steps.callback(self.figures.close)
+            for host in self._hosts.values():
+                steps.callback(host.close)
+            for stage in reversed(Stage):
+                steps.callback(self._stop_runs, stage, grace_s, interrupts)
+
+    def _stop_runs(self, stage: Stage, grace_s: float, interrupts: signals.Interrupts) -> None:
+        runs = self.runs(stage)
+        for run in runs:
+            run.ask_stop(grace_s)
+        while not all(run.is_over for run in runs):
+            if interrupts.is_hurried:
+                for run in runs:
+                    run.ask_stop(0.0)
+            time.sleep(0.01)
+        for run in runs:
+            run.stop(0.0)  # which is over: lets go of what it holds
 
 
 def _node_names(program: Program) -> list[str]:

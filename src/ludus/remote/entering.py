@@ -165,7 +165,7 @@ def _drive(folder: trials.TrialFolder, *, engine: str, secret: str | None) -> Tr
 
 def _mark_ended(folder: trials.TrialFolder, url: str, driver: Driver) -> None:
     """Say so in trial.json, unless somebody has taken the trial up since."""
-    failed = next((run.failure for run in driver.runs() if run.failure is not None), None)
+    failed = driver.failure
     with _locked(folder.path):
         if folder.load().names_url == url:
             folder.mark_ended(str(failed).splitlines()[0] if failed else driver.stop_reason or "stopped")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus.experiment.metrics import MetricsWriter, read_last_metrics
-from ludus.services.metrics.windows import Windows
+from ludus.services.metrics.windows import RESERVED, Windows
 
 __all__ = ["Figures"]
 
@@ -36,6 +36,7 @@ class Figures:
         self._writer: MetricsWriter | None = None
         self._first_step = 0
         self._began = time.monotonic()
+        self._left_out: set[str] = set()  # of which that was told
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -55,7 +56,8 @@ class Figures:
                 return
             if self._writer is None:
                 self._writer = self._open()
-            self._writer.write(self._first_step + int(time.monotonic() - self._began), windows.scalars())
+            step = self._first_step + int(time.monotonic() - self._began)
+            self._writer.write(step, self._writable(windows.scalars()))
             words = self._descriptions | windows.descriptions()
             if words != self._descriptions:
                 self._descriptions = words
@@ -67,11 +69,13 @@ class Figures:
         self._closing.set()
         if self._thread is not None:
             self._thread.join(5.0)
-        self.write()
-        with self._lock:
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
+        try:
+            self.write()
+        finally:
+            with self._lock:
+                if self._writer is not None:
+                    self._writer.close()
+                    self._writer = None
 
     def _live(self) -> None:
         wait_s = _FIRST_S
@@ -79,8 +83,15 @@ class Figures:
             wait_s = _PERIOD_S
             try:
                 self.write()
-            except OSError:
+            except Exception:  # a full disk, or whatever else: the next may be written
                 _LOG.exception("the figures of the last %g s could not be written", wait_s)
+
+    def _writable(self, scalars: dict[str, float]) -> dict[str, float]:
+        """All but those that have the name of a line's own field: one of them is not to lose the others."""
+        for tag in (RESERVED & scalars.keys()) - self._left_out:
+            self._left_out.add(tag)
+            _LOG.warning("figure %r is not written: every line of metrics.jsonl has a field of that name", tag)
+        return {tag: value for tag, value in scalars.items() if tag not in RESERVED}
 
     def _open(self) -> MetricsWriter:
         lines = read_last_metrics(self._folder)

@@ -9,12 +9,13 @@ What is told in a process is added up there and sent to the driver every ten sec
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ludus import errors
-from ludus.services.metrics.windows import Description, Windows, check_description
+from ludus.services.metrics.windows import RESERVED, Description, Windows, check_description
 
 if TYPE_CHECKING:
     from ludus.remote.trial import Trial
@@ -30,6 +31,7 @@ _SEND_S = 5.0
 _lock = threading.Lock()
 _calls: list[tuple[str, Any, Description, dict[str, Any]]] = []
 _windows = Windows()
+_left_out: set[str] = set()  # of which that was told
 _sender: _Sender | None = None
 _starting = threading.Lock()
 
@@ -44,18 +46,21 @@ def merge(
         `time_window_avg`, `_sum`, `_cnt`, `_min`, `_max`, `_std`, `_p50` and other percentiles, tagged `name/avg` …
     labels: the figure is also written for each of their values, tagged `name/label=value`.
 
+    Raises `ConfigError` for the names `step`, `time`, `wall_s` and `not_finite`, which every line of metrics.jsonl has.
     From any thread of any process of the trial; takes some microseconds and never waits.
     """
     if desc is not None and not isinstance(desc, str):
         check_description(desc)
     if value.__class__ is not float:
         value = _numbers(name, value)
+    if name.__class__ is not str or name in RESERVED:
+        _check_name(name, value)
+    if _sender is None:
+        _start()
     with _lock:
         _calls.append((name, value, desc, labels))
         if len(_calls) >= _FOLD_AT:
             _fold()
-    if _sender is None:
-        _start()
 
 
 def flush() -> None:
@@ -68,19 +73,46 @@ def flush() -> None:
 def _numbers(name: str, value: Any) -> float | dict[str, float]:
     try:
         return {key: float(one) for key, one in value.items()} if isinstance(value, Mapping) else float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise errors.DataError(f"merge({name!r}, ...): a figure is a number, or several by name. {error}") from None
+
+
+def _check_name(name: Any, value: Any) -> None:
+    if not isinstance(name, str):
+        raise errors.ConfigError(f"merge({name!r}, ...): the name of a figure is a text, not a {type(name).__name__}")
+    if name in RESERVED and not isinstance(value, dict):  # those of a dict have longer names
+        raise errors.ConfigError(
+            f"merge({name!r}, ...): a figure cannot be named {name!r}, because every line of metrics.jsonl has a field "
+            f"of that name. Give it another, such as 'train/{name}'."
+        )
 
 
 def _fold() -> None:
     """Add up the calls. Called with the lock held."""
     for name, value, desc, labels in _calls:
-        if value.__class__ is float:
-            _windows.add(name, value, desc=desc, labels=labels)
-        else:
-            for key, one in value.items():
-                _windows.add(f"{name}/{key}", one, desc=desc, labels=labels)
+        try:
+            if value.__class__ is float:
+                _windows.add(name, value, desc=desc, labels=labels)
+            else:
+                for key, one in value.items():
+                    _windows.add(f"{name}/{key}", one, desc=desc, labels=labels)
+        except Exception:  # a label that cannot be spelled; the figures of others are not to be lost by it
+            if name not in _left_out:
+                _left_out.add(name)
+                _LOG.exception("figure %r, or some of it, is left out", name)
     _calls.clear()
+
+
+def _forget_after_fork() -> None:
+    """A child has what its parent has told, and nobody who sends it; the parent sends it."""
+    global _lock, _starting, _windows, _sender
+    _lock, _starting = threading.Lock(), threading.Lock()
+    _windows = Windows()
+    _sender = None
+    _calls.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def _start() -> None:
@@ -110,8 +142,10 @@ class _Sender:
     def close(self) -> None:
         global _sender
         self._ended.set()
-        self.send()
-        _sender = None
+        try:
+            self.send()
+        finally:
+            _sender = None
 
     def send(self) -> None:
         global _windows

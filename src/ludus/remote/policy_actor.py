@@ -86,9 +86,13 @@ class PolicyActor(Actor):
 
     async def tick(self, data: bytes) -> bytes:
         told, is_json = decode_body(data)
+        if told.get("obs") is None:
+            raise DataError(
+                f"the body has no obs, only {sorted(map(str, told))}. An observation that is a dict goes there"
+            )
         obs, mask = self._observation(told["obs"]), self._mask(told)
         if self._writer is not None:
-            full = self._writer.see(obs, reward=float(told.get("reward", 0.0)), mask=mask, memory=self._memory)
+            full = self._writer.see(obs, reward=_reward(told), mask=mask, memory=self._memory)
             if full is not None:
                 await self._push(full)
         out = await self._forward(obs)
@@ -111,9 +115,7 @@ class PolicyActor(Actor):
             return b""
         told = decode_body(data)[0] if data else {}
         obs = self._observation(told["obs"]) if told.get("obs") is not None else None
-        last = self._writer.end(
-            obs, reward=float(told.get("reward", 0.0)), terminated=bool(told.get("terminated", bool(data)))
-        )
+        last = self._writer.end(obs, reward=_reward(told), terminated=bool(told.get("terminated", bool(data))))
         if last is not None:
             await self._push(last)
             merge("episode/return", self._writer.total_reward)
@@ -139,8 +141,12 @@ class PolicyActor(Actor):
         if told.get("mask") is None:
             return None
         size = self._policy.spec.action.mask_size
-        mask = np.asarray(told["mask"], np.bool_)
-        if mask.shape != (size,) or not mask.any():
+        try:
+            mask = np.asarray(told["mask"], np.bool_)
+            is_mask = mask.shape == (size,) and mask.any()
+        except ValueError:  # lists of several lengths
+            is_mask = False
+        if not is_mask:
             raise DataError(f"a mask has {size} booleans, of which one is true at least; this one is {told['mask']!r}")
         return mask
 
@@ -153,6 +159,13 @@ def decode_body(data: bytes) -> tuple[dict[str, Any], bool]:
     except msgspec.DecodeError as error:
         raise DataError(f"the body is neither JSON nor msgpack: {error}") from None
     return (told if isinstance(told, dict) else {"obs": told}), is_json
+
+
+def _reward(told: dict[str, Any]) -> float:
+    try:
+        return float(told.get("reward", 0.0))
+    except (TypeError, ValueError):
+        raise DataError(f"a reward is a number; this one is {told['reward']!r}") from None
 
 
 def _as_spec(value: Any, spec: Nest, path: str) -> Nest:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ludus.data.segment import Segment
-from ludus.errors import DataError
+from ludus.errors import ConfigError, DataError
 from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.learner import Learner
 from ludus.learn.policies.served import ServedPolicy
@@ -17,7 +17,7 @@ from ludus.options import replace
 from ludus.remote.buffer import RemoteBuffer
 from ludus.remote.merge import merge
 from ludus.remote.model import RemoteModel
-from ludus.remote.trainer import should_stop
+from ludus.remote.trainer import should_stop, world_size
 
 __all__ = ["train_policy"]
 
@@ -40,8 +40,14 @@ def train_policy(
     """Learn until `steps` steps of games were learnt from, or the trial is asked to stop.
 
     An update is made of segments that hold `batch_steps` steps together; those that were played by versions more than
-    `max_lag` old are dropped and counted. `settings` are the algorithm's.
+    `max_lag` old are dropped and counted. `settings` are the algorithm's. For one worker: raises `ConfigError` if there
+    are several.
     """
+    if world_size() > 1:
+        raise ConfigError(
+            f"train_policy learns in one worker, and this trainer has {world_size()}: each would publish weights of "
+            "its own. Give RemoteTrainer num_workers=1, and train_policy more threads."
+        )
     torch.set_num_threads(threads)
     remote, source = RemoteModel(model), RemoteBuffer(buffer)
     policy = remote.get_model()

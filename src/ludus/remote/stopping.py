@@ -20,7 +20,8 @@ def run_until_asked_to_stop(timeout_s: float | None = None, *, stop_when_trained
 
     It is to stop at Ctrl-C or SIGTERM (a second one kills at once), `ludus ctl TRIAL exit`, the driver's command
     `stop`, after `timeout_s`, and when all trainers are done, if there are any and `stop_when_trained`. When a worker
-    keeps crashing it raises `ProgramError`, after the same end. In a process that has joined, it waits for the trial's.
+    keeps crashing it raises `ProgramError`, after the same end; not for a trainer whose `wait` has raised it before. In
+    a process that has joined, it waits for the trial's.
     """
     trial = trials.current()
     until = None if timeout_s is None else time.monotonic() + timeout_s
@@ -47,11 +48,12 @@ def run_until_asked_to_stop(timeout_s: float | None = None, *, stop_when_trained
 def _watch(driver: Driver, until: float | None, *, stop_when_trained: bool) -> errors.ProgramError | None:
     """Wait for one of the reasons; the failure, if it is one."""
     while not driver.stop_asked.wait(_LOOK_EVERY_S):
-        for run in driver.runs():
-            if run.failure is not None:
-                return run.failure
         trainers = driver.runs(Stage.TRAINERS)
-        if stop_when_trained and trainers and all(run.wait(0.0) for run in trainers):
+        is_trained = bool(trainers) and all(run.failure is not None or run.wait(0.0) for run in trainers)
+        failure = driver.failure
+        if failure is not None:
+            return failure
+        if stop_when_trained and is_trained:
             driver.ask_stop("trained")
         elif until is not None and time.monotonic() >= until:
             driver.ask_stop("its time is over")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -28,7 +29,7 @@ from ludus.core import WorkerStatus
 from ludus.discovery import names as naming
 from ludus.program.program import Program, Resources, RestartPolicy
 from ludus.remote import trial as trials
-from ludus.remote.driver import Stage, check_name
+from ludus.remote.driver import Stage, check_count, check_name
 from ludus.rpc import address
 from ludus.workers.server import WorkerServer
 from ludus.workers.worker import Worker
@@ -55,13 +56,12 @@ class RemoteTrainer:
         name: str = "trainer",
     ) -> None:
         check_name("trainer", name)
-        if num_workers < 1:
-            raise errors.ConfigError(f"num_workers={num_workers}: a trainer has at least 1")
         self.name = name
         self._use_gpu = Path("/dev/nvidia0").exists() if use_gpu is None else use_gpu
-        self._num_workers = num_workers
+        self._num_workers = check_count("num_workers", num_workers)
         self._cpus = cpus_per_worker
         self._run: launch.Run | None = None
+        self._trial: trials.Trial | None = None  # that the run is of
 
     def train(self, train: Callable[..., Any], **kwargs: Any) -> None:
         """Start the workers, each of which calls `train(**kwargs)`; returns at once. For the driver of the trial.
@@ -69,6 +69,7 @@ class RemoteTrainer:
         The named things of the trial can be used inside. When one worker raises, all are ended, and `wait` and
         `run_until_asked_to_stop` raise `ProgramError` with its traceback.
         """
+        trial = trials.current()
         if self._run is not None and not self._run.is_over:
             raise errors.ProgramError(f"{self.name!r} is training; wait for it, or stop it first")
         program = Program(trials.EXPERIMENT)
@@ -84,24 +85,34 @@ class RemoteTrainer:
             resources=Resources(cpus=self._cpus, gpus=float(self._use_gpu)),
             restarts=RestartPolicy(max_restarts=0),
         )
-        self._run = trials.current().run(program, stage=Stage.TRAINERS)
+        self._run, self._trial = trial.run(program, stage=Stage.TRAINERS), trial
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until `train` has returned everywhere; says whether it has. Raises `ProgramError` if one raised."""
-        return self._started().wait(timeout_s)
+        """Wait until `train` has returned everywhere; says whether it has. Raises `ProgramError` if one raised.
+
+        Whoever catches that has seen to it: the trial goes on, and the trainer can train again.
+        """
+        run = self._started()
+        try:
+            return run.wait(timeout_s)
+        except errors.ProgramError:
+            assert self._trial is not None
+            self._trial.driver.note_failure_told(run)
+            raise
 
     def stop(self, grace_s: float = 5.0) -> None:
         """Have `should_stop` be true and buffers end in all workers; those still there after `grace_s` are killed."""
         if self._run is not None:
-            self._run.stop(grace_s)
+            self._started().stop(grace_s)
 
     def workers(self) -> list[launch.WorkerRecord]:
         """Each rank as the driver sees it."""
         return self._started().workers()
 
     def _started(self) -> launch.Run:
-        if self._run is None:
+        if self._run is None or self._trial is None:
             raise errors.WorkerError(f"{self.name!r} has not been told what to train: call train(train=...) first")
+        self._trial.expect_own()
         return self._run
 
 
@@ -126,22 +137,29 @@ def world_size() -> int:
 def all_reduce(value: Any, op: str = "sum") -> Any:
     """The sum, or the mean, of a tensor, an array or a number over all ranks, of the same type; all must call it.
 
-    Raises `TrainingError` if another rank is lost. Alone it is the value itself.
+    Booleans are counted: their sum is whole numbers. The mean of whole numbers is floats. Alone it is the value itself.
+    Raises `DataError` for anything else, and `TrainingError` if another rank is lost.
     """
     if op not in ("sum", "mean"):
         raise errors.ConfigError(f"op={op!r}: it is 'sum' or 'mean'")
+    is_tensor = "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)
+    if not is_tensor and not isinstance(value, np.ndarray | np.generic | int | float | complex):
+        raise errors.DataError(
+            f"all_reduce takes a tensor, an array or a number, not a {type(value).__name__}. Reduce what is in it "
+            "one by one, or np.asarray(...) of it."
+        )
     if _ranks is None:
         return value
+    if is_tensor:
+        return _ranks.sum_of(value) / _size if op == "mean" else _ranks.sum_of(value)
     import torch
 
-    if isinstance(value, torch.Tensor):
-        total = value.detach().clone()
-        _ranks.sum_(total)
-        return total / _size if op == "mean" else total
     array = np.asarray(value)
-    tensor = torch.from_numpy(array.copy()).to(_device)
-    _ranks.sum_(tensor)
-    summed = tensor.cpu().numpy()
+    try:
+        tensor = torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))
+    except TypeError:
+        raise errors.DataError(f"all_reduce cannot add up an array of {array.dtype}") from None
+    summed = _ranks.sum_of(tensor.to(_device)).cpu().numpy()
     if op == "mean":
         summed = (summed / _size).astype(array.dtype if array.dtype.kind in "fc" else np.float64)
     if isinstance(value, np.ndarray):
@@ -199,6 +217,9 @@ class RankWorker(Worker):
             if self._size > 1:
                 _ranks = self._meet(_device)
             self._train(**self._kwargs)
+        except SystemExit as error:
+            if error.code not in (None, 0):  # sys.exit() is a way to come back
+                self._error = errors.TrainingError(f"train() called sys.exit({error.code!r})")
         except BaseException as error:
             self._error = error
         finally:

@@ -9,6 +9,7 @@ Another that calls it with the same names meanwhile joins. In a worker it is the
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from pathlib import Path
 
@@ -17,12 +18,14 @@ from ludus.discovery import names as naming
 from ludus.remote import entering
 from ludus.remote.belonging import Trial
 from ludus.remote.driver import EXPERIMENT
+from ludus.workers import context
 
 __all__ = ["EXPERIMENT", "Trial", "current", "init"]
 
 _ENGINES = ("local", "ray")
 
 _current: Trial | None = None
+_parents: Trial | None = None  # that of the process which this one was forked from
 _init_lock = threading.RLock()
 
 
@@ -67,6 +70,8 @@ def current() -> Trial:
     with _init_lock:
         if _current is None:
             _current = _adopt()
+        if _current is None and _parents is not None:
+            _parents.expect_own()
         if _current is None:
             raise errors.WorkerError(
                 "this process belongs to no trial: call ludus.init(project, trial) first. Models, buffers, actors and "
@@ -100,3 +105,17 @@ def _is_same(trial: Trial, project: Path, name: str | None, engine: str) -> bool
     if name is None or not trial.is_driver:  # a worker may see the project by another path
         return name in (None, trial.folder.name)
     return (project.absolute() / name, engine) == (trial.folder, trial.engine)
+
+
+def _leave_after_fork() -> None:
+    """A forked child belongs to no trial: the threads and connections of its parent's are the parent's."""
+    global _current, _parents, _init_lock
+    _init_lock = threading.RLock()
+    if _current is not None:
+        atexit.unregister(_current.close)
+        _current.leave_to_parent()
+        context.use(None)
+        _current, _parents = None, _current
+
+
+os.register_at_fork(after_in_child=_leave_after_fork)

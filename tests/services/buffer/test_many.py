@@ -92,3 +92,16 @@ def test_a_saved_buffer_of_nests_still_knows_its_pushes() -> None:
     assert restored.push_many([{"n": 1}, {"n": 2}, {"n": 3}], push_id="p/4") == 2
     assert values(restored.take(2)) == [{"n": 1}, {"n": 2}]
     assert restored.statistics().num_dropped == 1
+
+
+def test_what_is_given_back_is_the_first_again_and_was_never_taken() -> None:
+    buffer = FifoBuffer(capacity=3, of="nest")
+    buffer.push_many([1, 2, 3], push_id="p/1")
+    taken = buffer.take(2)
+    buffer.push_many([4, 5], push_id="p/2")
+    buffer.give_back(taken)
+    told = buffer.statistics()
+    assert (told.num_pushed, told.num_taken, told.size, told.num_rows_taken) == (5, 0, 5, 0)
+    assert buffer.push_many([6], push_id="p/3") == 0, "it is past its capacity"
+    assert values(buffer.take(9, at_least=1)) == [1, 2, 3, 4, 5]
+    assert buffer.push_many([7], push_id="p/4") == 1

@@ -26,6 +26,7 @@ from ludus.services.buffer.seen import WINDOW
 __all__ = ["BufferConsumer", "BufferProducer", "ProducerStatistics"]
 
 _RETRY_AFTER_S = 0.05
+_SLICE_S = 0.5
 _LOST = (errors.Unreachable, errors.OutcomeUnknown, errors.DeadlineExceeded, errors.Overloaded)
 """After these a segment may or may not be queued. Pushing it again is safe: the buffer knows its id."""
 
@@ -177,6 +178,16 @@ class BufferConsumer:
     def take(
         self, num_segments: int | None = None, *, min_rows: int | None = None, timeout_s: float = 30.0
     ) -> list[Item]:
-        """As `FifoBuffer.take`: all that was asked for, or nothing when there was not enough in time."""
-        items = self._remote.submit("take", num_segments, min_rows, timeout_s).result()
+        """As `FifoBuffer.take`: all that was asked for, or nothing when there was not enough in time.
+
+        It asks again every half a second: for so long segments would be given to a consumer that has died meanwhile.
+        """
+        now = time.monotonic()
+        until = now + timeout_s
+        while True:
+            began, wait_s = now, max(0.0, min(_SLICE_S, until - now))
+            items = self._remote.submit("take", num_segments, min_rows, wait_s).result()
+            now = time.monotonic()
+            if items or now >= until or now - began < wait_s:  # nothing, and too soon: it was closed
+                break
         return [Item(segment=Segment.from_nest(item["segment"]), segment_id=item["segment_id"]) for item in items]

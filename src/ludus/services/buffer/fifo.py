@@ -198,7 +198,7 @@ class FifoBuffer:
     @property
     def _room(self) -> int:
         """How many could be queued now; none while others wait in line."""
-        return 0 if self._waiting else self._capacity - len(self._queue)
+        return 0 if self._waiting else max(0, self._capacity - len(self._queue))
 
     @property
     def _has_room(self) -> bool:
@@ -269,6 +269,15 @@ class FifoBuffer:
             told(count, None)
         return taken
 
+    def give_back(self, items: Sequence[Item]) -> None:
+        """Put back what was just taken, as the first, as if it had not been. For once it may be past the capacity."""
+        num_rows = sum(self.kind.num_rows(item.segment) for item in items)
+        with self._changed:
+            self._queue.extendleft(reversed(items))
+            self._num_taken -= len(items)
+            self._num_rows_taken -= num_rows
+            self._changed.notify_all()
+
     def _count(self, num_segments: int | None, min_rows: int | None, at_least: int | None) -> int:
         """How many of the oldest are to be taken; 0 when there are not enough."""
         if num_segments is not None:
@@ -280,7 +289,7 @@ class FifoBuffer:
             rows += self.kind.num_rows(item.segment)
             if rows >= min_rows:
                 return count
-        if len(self._queue) == self._capacity:
+        if len(self._queue) >= self._capacity:
             raise errors.ConfigError(
                 f"the buffer is full with {self._capacity} segments of {rows} rows, and {min_rows} rows are asked for: "
                 "they would never come. Give it more capacity."

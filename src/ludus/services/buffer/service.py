@@ -58,7 +58,10 @@ class _Take:
 
 
 class BufferService:
-    """Commands: `push`, `push_many`, `take`, `take_some`, `statistics`. In its own process use `fifo` itself."""
+    """Commands: `push`, `push_many`, `take`, `take_some`, `give_back`, `statistics`.
+
+    In its own process use `fifo` itself.
+    """
 
     def __init__(self, capacity: int, *, of: str = "segment") -> None:
         self.fifo = FifoBuffer(capacity=capacity, of=of)
@@ -124,6 +127,14 @@ class BufferService:
     def take_some(self, most: int, timeout_s: float = 30.0) -> Deferred | list[Nest]:
         """From one to `most`, as soon as there is one; none when none came in time. Only the segments, without ids."""
         return self._take(most, None, 1, timeout_s, self._pack_bare)
+
+    @register
+    def give_back(self, segments: list[Nest]) -> None:
+        """Queue what `take_some` has just brought, and nobody had, as the first again."""
+        read = self.fifo.kind.read
+        self.fifo.give_back([Item(segment=read(segment), segment_id="") for segment in segments])
+        if self._takes:
+            self._serve_takes()
 
     def _take(
         self,

@@ -19,9 +19,12 @@ from ludus import errors
 from ludus.data.nest import Nest
 from ludus.discovery import names as naming
 
-__all__ = ["PREFIX", "Description", "Window", "Windows", "check_description"]
+__all__ = ["PREFIX", "RESERVED", "Description", "Window", "Windows", "check_description"]
 
 PREFIX = "time_window_"
+RESERVED = frozenset({"step", "time", "wall_s", "not_finite"})
+"""No figure can have these names: every line of metrics.jsonl has fields of them."""
+
 Description = str | Mapping[str, str] | None
 """What a figure is, in words; or which statistics of it are wanted, each with words of its own."""
 
@@ -35,6 +38,8 @@ Labels = tuple[tuple[str, str], ...]
 
 def check_description(desc: Mapping[str, str]) -> None:
     """Raise `ConfigError` unless every key is a statistic."""
+    if not isinstance(desc, Mapping):
+        raise errors.ConfigError(f"desc is words, or a dict of statistics with words for each, not {desc!r}")
     if desc.keys() <= _STATISTICS:
         return
     unknown = min(str(key) for key in desc.keys() - _STATISTICS)
@@ -43,22 +48,29 @@ def check_description(desc: Mapping[str, str]) -> None:
 
 
 class Window:
-    """Count, sum, least and most; and, if percentiles are wanted, a fair sample of at most 512 values."""
+    """Count, sum, least and most; and, if percentiles are wanted, a fair sample of at most 512 values.
 
-    __slots__ = ("count", "least", "most", "samples", "squares", "total")
+    `spread` is the sum of the squared distances from the mean, kept up to date by Welford's and Chan's formulas: the
+    difference of two large sums would be noise. https://en.wikipedia.org/wiki/Algorithms_for_calculating_variance
+    """
+
+    __slots__ = ("count", "least", "most", "samples", "spread", "total")
 
     def __init__(self) -> None:
         self.count = 0
         self.total = 0.0
-        self.squares = 0.0
+        self.spread = 0.0
         self.least = math.inf
         self.most = -math.inf
         self.samples: list[float] = []
 
     def add(self, value: float, *, is_sampled: bool = False) -> None:
-        self.count += 1
+        count = self.count
+        if count:
+            apart = value - self.total / count
+            self.spread += apart * apart * (count / (count + 1))
+        self.count = count + 1
         self.total += value
-        self.squares += value * value
         if value < self.least:
             self.least = value
         if value > self.most:
@@ -76,9 +88,12 @@ class Window:
             mine = max(min(mine, len(self.samples)), _MAX_SAMPLES - len(other.samples))
             samples = random.sample(self.samples, mine) + random.sample(other.samples, _MAX_SAMPLES - mine)
         self.samples = samples
+        self.spread += other.spread
+        if self.count and other.count:
+            apart = other.total / other.count - self.total / self.count
+            self.spread += apart * apart * (self.count * other.count / (self.count + other.count))
         self.count += other.count
         self.total += other.total
-        self.squares += other.squares
         self.least = min(self.least, other.least)
         self.most = max(self.most, other.most)
 
@@ -94,8 +109,7 @@ class Window:
             case "max":
                 return self.most
             case "std":
-                mean = self.total / self.count
-                return math.sqrt(max(0.0, self.squares / self.count - mean * mean))
+                return math.sqrt(max(self.spread / self.count, 0.0))  # in this order: nan stays nan
             case "avg":
                 return self.total / self.count
         return float(np.percentile(self.samples, int(name[1:]))) if self.samples else math.nan
@@ -119,13 +133,13 @@ class Windows:
         self._window(name, key).add(value, is_sampled=name in self._sampled)
 
     def rows(self) -> list[Nest]:
-        """All of it as a nest."""
+        """All of it as a nest. Its texts can be sent and written, whatever they were."""
         return [
             [
-                name,
-                [list(label) for label in labels],
-                self._descriptions[name],
-                [window.count, window.total, window.squares, window.least, window.most],
+                _clean(name),
+                [[_clean(label), _clean(of)] for label, of in labels],
+                _as_text(self._descriptions[name]),
+                [window.count, window.total, window.spread, window.least, window.most],
                 np.array(window.samples, np.float64),
             ]
             for (name, labels), window in self._windows.items()
@@ -133,11 +147,11 @@ class Windows:
 
     def join(self, rows: Iterable[Sequence[Any]]) -> None:
         """Add what another's `rows` told."""
-        for name, labels, desc, (count, total, squares, least, most), samples in rows:
+        for name, labels, desc, (count, total, spread, least, most), samples in rows:
             if desc is not None or name not in self._descriptions:
                 self._describe(name, desc)
             other = Window()
-            other.count, other.total, other.squares, other.least, other.most = count, total, squares, least, most
+            other.count, other.total, other.spread, other.least, other.most = count, total, spread, least, most
             other.samples = samples.tolist()
             self._window(name, tuple((label, of) for label, of in labels)).join(other)
 
@@ -186,3 +200,15 @@ class Windows:
             return {f"{name}{ending}": window.statistic("avg")}
         wanted = [statistic.removeprefix(PREFIX) for statistic in desc]
         return {f"{name}/{statistic}{ending}": window.statistic(statistic) for statistic in wanted}
+
+
+def _as_text(desc: dict[str, str] | str | None) -> Nest:
+    """Whatever was given as words, as words."""
+    if isinstance(desc, dict):
+        return {statistic: _clean(str(words)) for statistic, words in desc.items()}
+    return None if desc is None else _clean(desc)
+
+
+def _clean(text: str) -> str:
+    """With a question mark for what no file can hold, such as half a character."""
+    return text.encode("utf-8", "replace").decode()

@@ -17,11 +17,19 @@ import torch
 import torch.distributed as dist
 
 from ludus.core import Names
-from ludus.errors import TrainingError
+from ludus.errors import DataError, TrainingError
 
 __all__ = ["TorchRanks"]
 
 _TIMEOUT_S = 60.0
+_SUMMED = frozenset(  # by gloo and nccl. Booleans, too, but by "or"
+    {
+        *(torch.uint8, torch.int8, torch.int32, torch.int64),
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+        *(torch.complex64, torch.complex128),
+    }
+)
+_WIDENED = frozenset({torch.int16, torch.uint16, torch.uint32, torch.uint64})  # their sum is made of 64 bits
 
 
 class TorchRanks:
@@ -58,6 +66,8 @@ class TorchRanks:
 
     def sum_(self, tensor: torch.Tensor) -> None:
         """Replace the tensor by its sum over all ranks. Raises `TrainingError` if one of them is lost."""
+        if tensor.dtype not in _SUMMED:
+            raise DataError(f"a tensor of {tensor.dtype} cannot be added up over ranks; convert it first")
         try:
             dist.all_reduce(tensor)
         except RuntimeError as error:
@@ -65,6 +75,16 @@ class TorchRanks:
                 f"trainer {self.rank} lost another of the {self.size} ranks in the middle of an update ({error}). The "
                 "run cannot go on without it; `ludus resume` goes on from the last checkpoint."
             ) from error
+
+    def sum_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Its sum over all ranks as a new tensor, of the same type; of booleans, how many are true, as int64."""
+        if tensor.dtype in _WIDENED:
+            total = tensor.to(torch.int64)
+            self.sum_(total)
+            return total.to(tensor.dtype)
+        total = tensor.to(torch.int64) if tensor.dtype is torch.bool else tensor.detach().clone()
+        self.sum_(total)
+        return total
 
     def sum_numbers(self, numbers: Sequence[float]) -> list[float]:
         """Sums over all ranks."""
