@@ -91,8 +91,7 @@ def test_sync_over_simulators_is_exact_also_after_the_driver_was_killed(tmp_path
 @pytest.mark.parametrize(
     ("algorithm", "settings"),
     [
-        ("ppo", {"simulators": 1, "inference": 1, "steps": 10_000}),
-        ("ppo", {"trainers": 2, "simulators": 2, "steps": 10_000}),
+        ("ppo", {"trainers": 2, "simulators": 2, "inference": 1, "steps": 8_000}),
         ("appo", {"simulators": 1, "steps": 20_000}),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import gc
 import importlib
 import logging
 import os
@@ -13,14 +12,13 @@ from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 import ludus
-from ludus import errors
+from ludus import errors, garbage
 from ludus.cli import options
 
 __all__ = ["entry", "main"]
 
 
 _SIGNALLED = 128  # and the signal's number: how a process says that a signal ended it
-_GARBAGE_AFTER = 50_000  # objects; looked for after every 700, as usual, it takes a tenth of the time of torch's import
 
 
 class _Command(NamedTuple):
@@ -125,7 +123,7 @@ def entry() -> NoReturn:
 
     Taking apart all that torch has loaded takes half a second that nobody needs; what wants to be told of the end is.
     """
-    gc.set_threshold(_GARBAGE_AFTER, *gc.get_threshold()[1:])
+    garbage.collect_seldom()
     code = main()
     logging.shutdown()
     atexit._run_exitfuncs()

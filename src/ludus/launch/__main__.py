@@ -2,6 +2,8 @@
 
 import sys
 
+from ludus import garbage
 from ludus.launch import child
 
+garbage.collect_seldom()
 sys.exit(child.main(sys.argv[1:]))

@@ -6,6 +6,7 @@ Frames are copied, as a wire would, so that neither side sees the other's arrays
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import threading
@@ -160,3 +161,13 @@ class MemoryChannel:
         with _lock:
             self._listener.peers.discard(self._peer)
         self._peer.answers.close()
+
+
+def _forget_after_fork() -> None:
+    """A child has none of the threads that answer."""
+    global _lock
+    _lock = threading.Lock()
+    _listeners.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
