@@ -1,5 +1,14 @@
 """Every transport passes the one kit."""
 
+import contextlib
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from ludus.rpc.unix import remove_stale
 from ludus.testing.transports import TransportConformance
 
 
@@ -13,3 +22,30 @@ class TestUnix(TransportConformance):
 
 class TestZmq(TransportConformance):
     transport = "zmq"
+
+
+@pytest.mark.timeout(20)
+def test_sockets_of_the_dead_are_removed_and_of_the_deaf_are_not(tmp_path: Path) -> None:
+    long_ago = time.time() - 3600
+    with contextlib.ExitStack() as stack:
+
+        def listen(name: str) -> Path:
+            sock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            sock.bind(str(tmp_path / name))
+            sock.listen(0)
+            os.utime(tmp_path / name, (long_ago, long_ago))
+            if name == "dead.sock":
+                sock.close()
+            return tmp_path / name
+
+        dead, deaf, young = listen("dead.sock"), listen("deaf.sock"), listen("young.sock")
+        os.utime(young)
+        for _ in range(5):  # it accepts nobody, so that there is no room for more
+            waiting = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            waiting.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                waiting.connect(str(deaf))
+        remove_stale(tmp_path)
+        assert not dead.exists()
+        assert deaf.exists()
+        assert young.exists()

@@ -411,6 +411,7 @@ def _is_stale(path: Path) -> bool:
     if not path.is_socket():
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # one who does not get round to accepting would be waited for
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
