@@ -219,7 +219,8 @@ def check(folder: Path, gateway: Path, taken: list[Any]) -> tuple[list[str], dic
     faults += [f"tick {tick} was answered and never ran" for tick in answered if not ran[tick]]
     starts, ends = Counter[str](), Counter[str]()
     reasons: Counter[str] = Counter()
-    lost_runs: Counter[str] = Counter()
+    lives: Counter[tuple[str, str]] = Counter()
+    lost_lives: Counter[tuple[str, str]] = Counter()
     open_run: dict[str, str] = {}
     lost: set[tuple[str, str]] = set()
     for path in gateway.glob("*.journal"):
@@ -227,17 +228,19 @@ def check(folder: Path, gateway: Path, taken: list[Any]) -> tuple[list[str], dic
             if sign == "+":
                 starts[session] += 1
                 open_run[session] = word
+                lives[session, word] += 1
             else:
                 ends[session] += 1
                 reasons[word] += 1
                 if word == "lost":
                     lost.add((session, open_run[session]))
-                    lost_runs[session] += 1
+                    lost_lives[session, open_run[session]] += 1
     faults += [f"session {s} began {starts[s]} times and ended {ends[s]} times" for s in starts if starts[s] != ends[s]]
     for who, seen in calls.items():
         if who in stray:
             continue
-        if seen.count("start") != 1:
+        # A start whose worker died before it could answer is sent again, and begins another life; the first was lost.
+        if not 1 <= seen.count("start") <= lives[who] or lives[who] - lost_lives[who] > 1:
             faults.append(f"{who} was started {seen.count('start')} times")
         num_ends = sum(call.startswith("end:") for call in seen)
         if num_ends > 1 or (num_ends == 0 and who not in lost):
@@ -257,6 +260,7 @@ def check(folder: Path, gateway: Path, taken: list[Any]) -> tuple[list[str], dic
     faults += [f"{who} has no trajectory and is not lost" for who in calls if not kept[who] and who not in lost]
     figures = {
         "sessions": len(calls),
+        "started_again": sum(seen.count("start") > 1 for seen in calls.values()),
         "ticks": sum(ran.values()),
         "answered": len(answered),
         "trajectories": len(taken),
