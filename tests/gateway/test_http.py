@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 import socket
 import ssl
 import time
@@ -483,3 +484,45 @@ async def test_a_deadline_counts_from_the_arrival_of_its_request_also_behind_oth
         assert (await client.read())[0] == 200
         assert (await client.read())[0] == 504
         assert time.monotonic() - began < 2.0
+
+
+@run
+async def test_a_refusal_is_sent_also_when_the_game_was_slow_to_read():
+    async with serving(Sleeper) as gateway:
+        client = await connect(gateway)
+        client.write(data=b"0.2")
+        client.writer.write(b"nonsense\r\n\r\n")
+        await asyncio.sleep(0.05)
+        (connection,) = gateway._connections
+        connection.pause_writing()
+        connection.resume_writing()
+        assert (await client.read())[2] == b"0.2/1"
+        assert (await asyncio.wait_for(client.read(), 5))[0] == 400
+
+
+@run
+async def test_a_failure_of_the_server_itself_has_an_id_and_a_traceback_in_the_log():
+    def fail(step, done):
+        raise RuntimeError("as the test wants it")
+
+    with _logged("ludus.gateway.http.connection") as lines:
+        async with serving() as gateway:
+            gateway.sessions.step = fail
+            status, _, body = await (await connect(gateway)).ask(data=b"x")
+    assert status == 500
+    (line,) = lines
+    assert json.loads(body)["id"] in line
+    assert "as the test wants it" in line
+
+
+@contextlib.contextmanager
+def _logged(name):
+    """What that logger was told, with tracebacks."""
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(logging.Formatter().format(record))
+    logging.getLogger(name).addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logging.getLogger(name).removeHandler(handler)

@@ -7,6 +7,8 @@ scheduled on it for an actor whose method is an ordinary one.
 from __future__ import annotations
 
 import asyncio
+import logging
+import uuid
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from ludus.gateway.step import Answer, problem
 
 __all__ = ["Connection", "Handler", "HttpLimits", "HttpStatistics", "Request"]
 
+_LOG = logging.getLogger(__name__)
 _REASONS = {
     200: b"OK",
     400: b"Bad Request",
@@ -180,11 +183,22 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._decline_upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserError as error:
+        except httptools.HttpParserCallbackError:
             if not self._is_deaf:  # our own callbacks raise to stop it
+                self._fail()
+        except httptools.HttpParserError as error:
+            if not self._is_deaf:
                 self.refuse(problem("bad_request", f"this is not HTTP/1.1: {error}"))
         if self.began:
             self._check_part()
+
+    def _fail(self) -> None:
+        """What should not happen did: the game gets an id, under which the log has the traceback."""
+        number = uuid.uuid4().hex[:16]
+        _LOG.exception("a request failed, id %s", number)
+        if not self.began and self._pending:  # it was read whole, and then failed
+            self._pending.pop()
+        self.refuse(problem("actor_failed", "the server failed; its log has more under the id", id=number))
 
     def _check_part(self) -> None:
         """Refuse what is not whole yet, and too large already: headers, or what is around a body in chunks."""
@@ -422,7 +436,7 @@ class Connection(asyncio.Protocol):
     def _resume(self) -> None:
         if self._is_paused and self._is_writable and len(self._pending) < self._limits.max_pipelined:
             self._is_paused = False
-            self._is_unusual = self._is_half_closed
+            self._is_unusual = self._is_half_closed or self._refusal is not None
             if not self._is_closing:
                 self._transport.resume_reading()
 
