@@ -509,10 +509,15 @@ async def test_a_failure_of_the_server_itself_has_an_id_and_a_traceback_in_the_l
         async with serving() as gateway:
             gateway.sessions.step = fail
             status, _, body = await (await connect(gateway)).ask(data=b"x")
-    assert status == 500
-    (line,) = lines
-    assert json.loads(body)["id"] in line
-    assert "as the test wants it" in line
+            client = await connect(gateway)
+            client.write(path="/metrics", method="GET")  # which is answered later
+            client.write(data=b"x")
+            assert (await client.read())[0] == 200
+            status_behind, _, body_behind = await asyncio.wait_for(client.read(), 5)
+    assert (status, status_behind) == (500, 500)
+    for line, told in zip(lines, (body, body_behind), strict=True):
+        assert json.loads(told)["id"] in line
+        assert "as the test wants it" in line
 
 
 @contextlib.contextmanager

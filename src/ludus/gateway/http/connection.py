@@ -185,20 +185,14 @@ class Connection(asyncio.Protocol):
             self._decline_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError:
             if not self._is_deaf:  # our own callbacks raise to stop it
-                self._fail()
+                if not self.began and self._pending:  # it was read whole, and then failed
+                    self._pending.pop()
+                self.refuse(_failure())
         except httptools.HttpParserError as error:
             if not self._is_deaf:
                 self.refuse(problem("bad_request", f"this is not HTTP/1.1: {error}"))
         if self.began:
             self._check_part()
-
-    def _fail(self) -> None:
-        """What should not happen did: the game gets an id, under which the log has the traceback."""
-        number = uuid.uuid4().hex[:16]
-        _LOG.exception("a request failed, id %s", number)
-        if not self.began and self._pending:  # it was read whole, and then failed
-            self._pending.pop()
-        self.refuse(problem("actor_failed", "the server failed; its log has more under the id", id=number))
 
     def _check_part(self) -> None:
         """Refuse what is not whole yet, and too large already: headers, or what is around a body in chunks."""
@@ -353,7 +347,11 @@ class Connection(asyncio.Protocol):
 
     def _handle_next(self) -> None:
         if self._pending and not self._is_closing:
-            self._handler.handle(self._pending[0])
+            request = self._pending[0]
+            try:
+                self._handler.handle(request)
+            except Exception:
+                self.answer(request, _failure())
 
     def _write(self, answer: Answer, keep_alive: bool, *, is_head: bool = False) -> None:
         data = _response(answer, keep_alive)
@@ -460,6 +458,13 @@ _LOWER = {  # the usual spellings, so that most names need not be made lower
     name: name.lower()
     for name in (b"Host", b"host", b"Content-Length", b"content-length", b"session", b"step_kind", b"step", b"game_id")
 }
+
+
+def _failure() -> Answer:
+    """What should not happen did: the game gets an id, under which the log has the traceback."""
+    number = uuid.uuid4().hex[:16]
+    _LOG.exception("a request failed, id %s", number)
+    return problem("actor_failed", "the server failed; its log has more under the id", id=number)
 
 
 def _response(answer: Answer, keep_alive: bool) -> bytes:
