@@ -145,7 +145,7 @@ def resolve(algorithm: str, env: str, settings: Mapping[str, Any] | None = None)
         "network": NetworkConfig(),
     }
     homes = {field.name: part for part, config in parts.items() for field in dataclasses.fields(config)}
-    for layer in (presets.find(algorithm, env, recurrent=given.get("recurrent", "none") != "none"), given):
+    for layer in (presets.find(algorithm, env), given):
         shares: dict[str, dict[str, Any]] = {part: {} for part in parts}
         for name, value in layer.items():
             if name not in homes:

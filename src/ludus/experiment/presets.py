@@ -11,14 +11,13 @@ __all__ = ["find"]
 _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "ppo": [
         ("*CartPole-v*", {"num_envs": 32, "num_steps": 32, "minibatch_size": 256, "num_epochs": 6, "gamma": 0.98,
-                          "lam": 0.9, "learning_rate": 5e-3, "anneal": True}),
+                          "lam": 0.9, "learning_rate": 5e-3, "anneal": True, "normalise_obs": False}),
         ("*Acrobot-v*", {"num_envs": 16, "num_steps": 128, "minibatch_size": 256, "num_epochs": 4, "gamma": 0.99,
-                         "lam": 0.94, "learning_rate": 1e-3, "anneal": True, "reward_scale": 0.05}),
+                         "lam": 0.94, "learning_rate": 1e-3, "anneal": True}),
         ("*LunarLander-v*", {"num_envs": 16, "num_steps": 512, "minibatch_size": 512, "num_epochs": 10, "gamma": 0.999,
-                             "lam": 0.98, "learning_rate": 5e-4, "anneal": True, "entropy_coef": 0.01,
-                             "reward_scale": 0.02}),
+                             "lam": 0.98, "learning_rate": 5e-4, "anneal": True, "entropy_coef": 0.01}),
         ("*Pendulum-v*", {"num_envs": 16, "num_steps": 128, "minibatch_size": 256, "num_epochs": 10, "gamma": 0.95,
-                          "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "reward_scale": 0.05, "log_std": -0.5}),
+                          "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "log_std": -1.0}),
         ("*ALE/*", {"num_envs": 16, "num_steps": 64, "minibatch_size": 256, "num_epochs": 2, "clip": 0.1,
                     "entropy_coef": 0.01, "learning_rate": 2.5e-4}),
     ],
@@ -26,25 +25,17 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("*CartPole-v*", {"gamma": 0.98, "learning_rate": 1e-3, "anneal": True}),
     ],
     "impala": [
-        ("*CartPole-v*", {"num_steps": 16, "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "max_grad_norm": 0.5,
-                          "reward_scale": 0.05}),
+        ("*CartPole-v*", {"num_steps": 16, "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "max_grad_norm": 0.5}),
         ("*ALE/*", {"num_envs": 16, "num_steps": 32, "learning_rate": 2.5e-4, "groups": 1}),
     ],
     "appo": [
-        ("*CartPole-v*", {"num_steps": 16, "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "max_grad_norm": 0.5,
-                          "reward_scale": 0.05}),
+        ("*CartPole-v*", {"num_steps": 16, "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "max_grad_norm": 0.5}),
         ("*ALE/*", {"num_envs": 16, "num_steps": 32, "learning_rate": 2.5e-4, "max_grad_norm": 0.5, "groups": 1}),
     ],
 }  # fmt: skip
-_RECURRENT: dict[str, list[tuple[str, dict[str, Any]]]] = {
-    "ppo": [
-        ("*", {"num_steps": 128, "minibatch_size": 512, "num_epochs": 10, "gamma": 0.98, "lam": 0.9,
-               "learning_rate": 1e-3, "anneal": True, "reward_scale": 0.05}),
-    ],
-}  # fmt: skip
 
 
-def find(algorithm: str, env: str, *, recurrent: bool = False) -> dict[str, Any]:
+def find(algorithm: str, env: str) -> dict[str, Any]:
     """The settings to begin with; empty where the defaults are all there is."""
-    table = _RECURRENT.get(algorithm.lower(), []) if recurrent else _PRESETS.get(algorithm.lower(), [])
+    table = _PRESETS.get(algorithm.lower(), [])
     return dict(next((settings for pattern, settings in table if fnmatch.fnmatchcase(env, pattern)), {}))

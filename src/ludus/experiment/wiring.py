@@ -56,6 +56,7 @@ def make_policy_spec(config: Config, world: WorldSpec) -> PolicySpec:
         network=config.network,
         squash=config.algorithm.squash,
         normalise_obs=config.algorithm.normalise_obs,
+        normalise_returns=config.algorithm.normalise_returns,
         log_std=config.algorithm.log_std,
     )
 

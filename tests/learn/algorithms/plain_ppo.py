@@ -10,6 +10,7 @@ import torch
 from ludus.data import nest as nests
 from ludus.data.segment import Segment
 from ludus.learn.algorithms.ppo import PPOConfig
+from ludus.learn.networks.twin import TwinMLP
 from ludus.learn.policies.policy import Policy
 
 
@@ -40,9 +41,27 @@ def take_step(policy: Policy, segment: Segment, config: PPOConfig) -> dict[str, 
     optimiser = torch.optim.Adam(parameters, lr=config.learning_rate, eps=config.adam_eps)
     optimiser.zero_grad()
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
+    for tower in _gradients_by_tower(policy):
+        norm = float(torch.cat([gradient.flatten() for gradient in tower]).norm())
+        for gradient in tower:
+            gradient *= min(1.0, config.max_grad_norm / (norm + 1e-6))
     optimiser.step()
     return {name: float(figure.detach()) for name, figure in {"loss": loss, **means}.items()}
+
+
+def _gradients_by_tower(policy: Policy) -> list[list[torch.Tensor]]:
+    """Policy and value of a `TwinMLP` apart: its stacked parameters hold both. Other networks are one tower."""
+    gradients = {name: parameter.grad for name, parameter in policy.named_parameters()}
+    if not isinstance(policy.model, TwinMLP):
+        return [list(gradients.values())]
+    towers: list[list[torch.Tensor]] = [[], []]
+    for name, gradient in gradients.items():
+        if name.startswith(("model.weights", "model.biases")):
+            towers[0].append(gradient[0])
+            towers[1].append(gradient[1])
+        else:
+            towers["value" in name].append(gradient)
+    return towers
 
 
 def _forward(policy: Policy, segment: Segment) -> tuple[Any, Any]:

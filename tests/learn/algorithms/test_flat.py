@@ -80,3 +80,39 @@ def test_gradients_are_shortened_to_the_norm_that_is_allowed(max_norm: float, ex
     flat.grad.copy_(torch.tensor([3.0, 4.0]))
     assert float(flat.clip_(max_norm)) == pytest.approx(5.0)
     assert float(flat.grad.norm()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_towers_of_policy_and_value_are_clipped_apart() -> None:
+    policy = make_policy()
+    stacked, value_only = policy.model.towers()
+    flat = FlatParameters(policy, stacked=stacked, value_only=value_only)
+    flat.grad.fill_(1e-3)
+    for parameter in stacked:
+        parameter.grad[1] = 1e6
+    for parameter in value_only:
+        parameter.grad.fill_(1e6)
+    norm = flat.clip_(0.5)
+    assert norm > 1e6
+    of_policy = [parameter.grad[0] for parameter in stacked] + [
+        policy.model.policy_weight.grad,
+        policy.model.policy_bias.grad,
+    ]
+    assert all(torch.equal(gradient, torch.full_like(gradient, 1e-3)) for gradient in of_policy)
+    of_value = torch.cat(
+        [parameter.grad[1].flatten() for parameter in stacked] + [p.grad.flatten() for p in value_only]
+    )
+    assert float(of_value.norm()) == pytest.approx(0.5, rel=1e-4)
+
+
+def test_a_long_gradient_of_the_policy_leaves_the_value_its_own() -> None:
+    spec = PolicySpec(obs={"a": ArraySpec((3,), np.float32)}, action=Discrete(2), network=NetworkConfig(hidden=(8,)))
+    policy = Policy(spec)
+    stacked, value_only = policy.model.towers()
+    assert not stacked
+    flat = FlatParameters(policy, stacked=stacked, value_only=value_only)
+    flat.grad.fill_(1e3)
+    for parameter in value_only:
+        parameter.grad.fill_(1e-3)
+    flat.clip_(0.5)
+    assert all(torch.equal(p.grad, torch.full_like(p.grad, 1e-3)) for p in value_only)
+    assert float(flat.grad.norm()) == pytest.approx(0.5, rel=1e-2)

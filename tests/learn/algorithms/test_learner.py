@@ -15,11 +15,15 @@ from synthetic_segments import ACTIONS, make_learner, make_policy, make_segment,
 
 from ludus import data
 from ludus.data import nest as nests
+from ludus.data.actions import Discrete
 from ludus.data.segment import Segment
 from ludus.errors import TrainingError
+from ludus.learn.algorithms.algorithm import View
+from ludus.learn.algorithms.appo import APPO, APPOConfig
 from ludus.learn.algorithms.learner import Learner
 from ludus.learn.algorithms.ppo import PPOConfig
 from ludus.learn.networks.config import NetworkConfig
+from ludus.learn.ops.distributions import head_for
 from ludus.learn.policies.policy import Policy, PolicySpec
 
 WHOLE = {"num_epochs": 1, "minibatch_size": 0}
@@ -411,3 +415,36 @@ def test_running_statistics_of_several_ranks_are_their_mean(modal: PolicySpec) -
         learner.update(segment)
     for name, weights in alone.policy.weights().items():
         np.testing.assert_allclose(one_of_two.policy.weights()[name], weights, atol=1e-4, err_msg=name)
+
+
+# --- off policy
+
+
+def bandit_view(logits: torch.Tensor, behaviour: torch.Tensor, rewards: torch.Tensor) -> View:
+    """One-step episodes of a bandit with three arms, each pulled as often as the acting policy would in 1,000 pulls."""
+    counts = (behaviour * 1000).round().long()
+    action = torch.repeat_interleave(torch.arange(3), counts).unsqueeze(0)
+    rows = action.shape[1]
+    flags = torch.ones(1, rows, dtype=torch.bool)
+    segment = Segment(
+        obs=torch.zeros(2, rows, 1), first=torch.ones(2, rows, dtype=torch.bool),
+        active=torch.cat([flags, ~flags]), action=action, logp=behaviour.log()[action], reward=rewards[action],
+        terminated=flags, truncated=~flags, version=torch.zeros(1),
+    )  # fmt: skip
+    return View(
+        head=head_for(Discrete(3)), params=logits.expand(1, rows, 3), value=torch.zeros(2, rows), action=action,
+        logp=segment.logp, weight=torch.full((1, rows), 1.0 / rows), segment=segment,
+    )  # fmt: skip
+
+
+def test_off_policy_appo_weights_each_step_once() -> None:
+    """Below every cut, the mean over what another policy did is the exact gradient of this policy's expected reward."""
+    behaviour, rewards = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([1.0, 2.0, -1.0])
+    logits = torch.tensor([0.1, -0.3, 0.2], requires_grad=True)
+    (logits.softmax(0) * rewards).sum().backward()
+    exact = logits.grad.clone()
+    logits.grad = None
+    settings = {"clip": 10.0, "normalise_advantage": False, "value_coef": 0.0, "entropy_coef": 0.0, "rho_max": 1e3}
+    loss, _ = APPO(APPOConfig(**settings)).loss(bandit_view(logits, behaviour, rewards))
+    loss.backward()
+    torch.testing.assert_close(-logits.grad, exact, rtol=1e-4, atol=1e-5)

@@ -93,3 +93,12 @@ def test_images_too_small_for_the_nature_network_are_refused():
 def test_what_is_no_image_is_refused(network):
     with pytest.raises(ConfigError, match="mlp"):
         network((5,))
+
+
+def test_images_are_scaled_by_the_bounds_of_their_spec() -> None:
+    planes = torch.randint(0, 2, (2, 4, 36, 36), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    cnn = NatureCNN((4, 36, 36), (0.0, 1.0))
+    torch.testing.assert_close(cnn(planes), cnn(planes.float()), rtol=1e-4, atol=1e-5)
+    grid = planes * 7 + 3
+    cnn = NatureCNN((4, 36, 36), (3.0, 10.0))
+    torch.testing.assert_close(cnn(grid), cnn(planes.float()), rtol=1e-4, atol=1e-5)

@@ -8,6 +8,7 @@ from ludus.data import nest as nests
 from ludus.data.spec import ArraySpec
 from ludus.errors import ConfigError
 from ludus.learn.networks.config import NetworkConfig
+from ludus.learn.networks.encoder import Encoder
 from ludus.learn.networks.model import ActorCritic, RecurrentActorCritic, build_model
 from ludus.learn.networks.twin import TwinMLP
 
@@ -148,3 +149,21 @@ def test_the_first_actions_are_all_but_uniform(config):
 def test_what_does_not_fit_is_refused(spec, config, said):
     with pytest.raises(ConfigError, match=said):
         build_model(spec, 2, config)
+
+
+@pytest.mark.parametrize(
+    ("spec", "seen"),
+    [
+        (ArraySpec((3,), np.uint8, 0, 1), [0.0, 1.0]),
+        (ArraySpec((7, 7, 3), np.uint8, 0, 10), [0.0, 0.1]),  # a grid of codes
+        (ArraySpec((3,), np.uint8), [0.0, 1 / 255]),
+        (ArraySpec((2, 3), np.int64, -50, 50), [0.5, 0.51]),
+        (ArraySpec((2, 3), np.int64), [0.0, 1.0]),  # without bounds: as it is
+        (ArraySpec((3,), np.float32, 0, 10), [0.0, 1.0]),  # floats are for the normaliser
+    ],
+)
+def test_integers_reach_the_network_scaled_by_the_bounds_of_their_spec(spec: ArraySpec, seen: list[float]) -> None:
+    encoder = Encoder(spec, NetworkConfig(hidden=()))
+    for number, expected in enumerate(seen):
+        x = torch.full((1, *spec.shape), number, dtype=torch.from_numpy(np.zeros(0, spec.dtype)).dtype)
+        np.testing.assert_allclose(encoder(x).numpy(), np.full((1, np.prod(spec.shape)), expected), rtol=1e-5)

@@ -136,6 +136,10 @@ def reference_for(kind: str, params: torch.Tensor):
         low, high = torch.tensor(BOX.low), torch.tensor(BOX.high)
         to_bounds = reference.transforms.AffineTransform((high + low) / 2, (high - low) / 2)
         normal = reference.TransformedDistribution(normal, [reference.transforms.TanhTransform(), to_bounds])
+    if kind == "gaussian":  # in units of the bounds
+        low, high = torch.tensor(BOX.low), torch.tensor(BOX.high)
+        half = (high - low) / 2
+        normal = reference.Normal((high + low) / 2 + half * params[:, :3], half * params[:, 3:].exp())
     return reference.Independent(normal, 1)
 
 
@@ -279,3 +283,18 @@ def test_parameters_of_the_wrong_size_are_refused(kind):
         head.sample(wrong, np.random.default_rng(0))
     with pytest.raises(DataError, match="last should be"):
         head.entropy(tensor(wrong))
+
+
+def test_continuous_actions_begin_spread_over_their_bounds():
+    head, rng = head_for(Continuous((0.0, -5.0), (1000.0, np.inf))), np.random.default_rng(0)
+    action, _ = head.sample(np.zeros((4000, 4), np.float32), rng)
+    assert action[:, 0].mean() == pytest.approx(500.0, rel=0.05)
+    assert action[:, 0].std() == pytest.approx(500.0, rel=0.05)
+    assert action[:, 1].std() == pytest.approx(1.0, rel=0.05), "no second bound: in its own units"
+    np.testing.assert_array_equal(head.mode(np.zeros((1, 4), np.float32)), [[500.0, 0.0]])
+
+
+def test_a_bound_near_the_largest_float_is_none():
+    head = head_for(Continuous((-3.4e38,), (3.4e38,)))
+    action, _ = head.sample(np.zeros((100, 2), np.float32), np.random.default_rng(0))
+    assert np.abs(action).max() < 10.0

@@ -15,7 +15,6 @@ This file and those of the algorithms load without torch, so that their settings
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -47,7 +46,8 @@ class AlgorithmConfig:
     value_coef: float = option(0.5, help="weight of the value's loss", minimum=0.0)
     entropy_coef: float = option(0.0, help="weight of the entropy bonus", minimum=0.0)
     reward_scale: float = option(1.0, help="rewards are multiplied by this before they are learnt from")
-    normalise_obs: bool = option(False, help="bring observations to mean 0 and deviation 1")
+    normalise_returns: bool = option(True, help="learn values in units of the running std of returns")
+    normalise_obs: bool = option(True, help="bring float observations to mean 0 and std 1")
     squash: bool = option(False, help="continuous actions pass through tanh to their bounds")
     log_std: float = option(0.0, help="logarithm of the deviation with which continuous actions begin")
     adam_eps: float = option(1e-5, help="epsilon of Adam", minimum=0.0)
@@ -68,7 +68,7 @@ class View:
     logp: Any  # under the policy that chose the action
     mask: Any = None
     weight: Any = None  # `[T, R]` what each step counts in a mean; `None`: all the same
-    targets: Mapping[str, Any] = field(default_factory=dict)  # of `Algorithm.targets`
+    targets: dict[str, Any] = field(default_factory=dict)  # of `Algorithm.targets`, or set by a loss that sees time
     segment: Segment | None = None  # of tensors, where `needs_time`
     reduce: Any = None  # sums a tensor over trainer ranks, in place
 

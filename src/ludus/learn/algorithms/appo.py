@@ -34,8 +34,8 @@ class APPO(Algorithm[APPOConfig]):
         config = self.config
         logp, entropy = view.head.logp_and_entropy(view.params, view.action, view.mask)
         value_target, advantage = vtrace_targets(
-            view, logp, gamma=config.gamma, lam=config.lam, rho_max=config.rho_max, c_max=config.c_max
-        )
+            view, logp, gamma=config.gamma, lam=config.lam, rho_max=config.rho_max, c_max=config.c_max, weighted=False
+        )  # the ratio below is the importance weight: one in the advantage, too, would count it twice
         if config.normalise_advantage:
             advantage = view.normalise(advantage)
         ratio = (logp - view.logp).exp()

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,12 +25,18 @@ from ludus.data.nest import Nest
 from ludus.data.rng import restore_rng, save_rng
 from ludus.data.segment import Segment
 from ludus.errors import DataError, TrainingError
+from ludus.learn import ops
 from ludus.learn.algorithms.adam import Adam
 from ludus.learn.algorithms.algorithm import Algorithm, View
 from ludus.learn.algorithms.flat import FlatParameters
 from ludus.learn.policies.policy import Policy
 
 __all__ = ["Learner", "Ranks"]
+
+_LOG = logging.getLogger(__name__)
+_FAR_ABOVE = 100.0  # times the clip
+_HARDLY_CHANGED = 1e-5  # kl of an update, in nats
+_MOST_FROZEN = 10
 
 
 class Ranks(Protocol):
@@ -63,8 +70,14 @@ class Learner:
         self._ranks = ranks
         self._reduce = ranks.sum_ if ranks is not None and ranks.size > 1 else None
         self._config = algorithm.config
+        self._num_frozen = 0  # updates in a row
+        self._value_scale = policy.value_scale
+        self._shift = 0.0  # to the network's values, in units of the present value scale
+        self._value_targets: list[tuple[torch.Tensor, torch.Tensor]] = []  # of this update, and where they count
         self._rng = np.random.default_rng([seed, 0x1EA2])
-        self._flat = FlatParameters(policy)
+        towers = getattr(policy.model, "towers", None)
+        stacked, value_only = towers() if towers is not None else ([], [])
+        self._flat = FlatParameters(policy, stacked=stacked, value_only=value_only)
         self._optimiser = Adam(
             self._flat.data, self._flat.grad, learning_rate=self._config.learning_rate, eps=self._config.adam_eps
         )
@@ -76,8 +89,6 @@ class Learner:
         if self._config.anneal:
             self._optimiser.learning_rate = self._config.learning_rate * (1.0 - min(progress, 1.0))
         tensors = self._tensors(segment)
-        if self.policy.normaliser is not None:
-            self.policy.normaliser.update(tensors.obs, self._reduce)
         sums: dict[str, float] = collections.defaultdict(float)
         num_views = 0
         minibatches = self._minibatches(tensors)
@@ -87,6 +98,8 @@ class Learner:
                 for view in part:
                     loss, figures = self.algorithm.loss(view)
                     loss.backward()
+                    if view.segment is not None and self.algorithm.needs_time:
+                        self._note_targets(view.targets, view.segment.active[:-1])
                     sums["loss"] += float(loss.detach())
                     for name, figure in figures.items():
                         sums[name] += float(figure.detach() if isinstance(figure, torch.Tensor) else figure)
@@ -97,6 +110,10 @@ class Learner:
                 self._optimiser.step()
                 self.num_gradient_steps += 1
                 sums["gradient_norm"] += norm
+        # After learning: the next segment is by the new scales, and this one's ratios begin at 1.
+        if self.policy.normaliser is not None:
+            self.policy.normaliser.update(tensors.obs, self._reduce)
+        self._update_value_scale()
         self.version += 1
         return self._figures(sums, num_views, segment)
 
@@ -148,7 +165,23 @@ class Learner:
                 f"{told}: training has diverged. A smaller learning_rate or max_grad_norm, or a reward_scale below 1, "
                 "may help; the last checkpoint is sound."
             )
+        self._warn_if_frozen(numbers)
         return numbers
+
+    def _warn_if_frozen(self, metrics: Mapping[str, float]) -> None:
+        """Say once that clipping leaves the policy nothing to learn by."""
+        limit = self._config.max_grad_norm
+        is_frozen = (
+            0.0 < limit * _FAR_ABOVE < metrics["gradient_norm"] and abs(metrics.get("kl", 1.0)) < _HARDLY_CHANGED
+        )
+        self._num_frozen = self._num_frozen + 1 if is_frozen else 0
+        if self._num_frozen == _MOST_FROZEN:
+            _LOG.warning(
+                "the policy hardly changes: in the last %d updates the gradient norm was far above max_grad_norm (now "
+                "%.3g, clipped to %g) and the kl about 0 (%.1g). The value loss takes all of the gradient, because "
+                "returns are large. Set normalise_returns=yes, or a smaller reward_scale.",
+                _MOST_FROZEN, metrics["gradient_norm"], limit, metrics["kl"],
+            )  # fmt: skip
 
     # --- minibatches
 
@@ -159,6 +192,9 @@ class Learner:
         with torch.no_grad():
             value = self._values(tensors)
             targets = self.algorithm.targets(tensors, value, self._reduce)
+            self._note_targets(targets, tensors.active[:-1])
+            if self._shift and "value_target" in targets:  # losses compare it with what the network gives
+                targets["value_target"] = targets["value_target"] - self._shift
         if self.policy.is_recurrent:
             return self._of_rows(tensors, targets)
         return self._of_steps(tensors, targets)
@@ -167,7 +203,7 @@ class Learner:
         with self._autocast():
             if self.policy.is_recurrent:
                 _params, value = self.policy.evaluate(tensors.obs, tensors.memory, tensors.first)
-                return value.float()
+                return value.float() + self._shift
             flat = nests.map(lambda leaf: leaf.flatten(0, 1), tensors.obs)
             num_rows = tensors.first.numel()
             # in parts, so that images do not need memory for the activations of all at once
@@ -175,7 +211,7 @@ class Learner:
                 self.policy.values(nests.map(lambda leaf, s=start: leaf[s : s + 4096], flat))
                 for start in range(0, num_rows, 4096)
             ]
-            return torch.cat(parts).float().view(tensors.first.shape)
+            return torch.cat(parts).float().view(tensors.first.shape) + self._shift
 
     def _of_steps(self, tensors: Segment, targets: dict[str, torch.Tensor]) -> Iterator[Iterator[View]]:
         """Minibatches of single steps, in a new order in each epoch."""
@@ -269,12 +305,12 @@ class Learner:
         return View(
             head=self.policy.head,
             params=params[:-1].float(),
-            value=value.float() if self.algorithm.needs_time else value[:-1].float(),
+            value=value.float() + self._shift if self.algorithm.needs_time else value[:-1].float(),
             action=tensors.action,
             logp=tensors.logp,
             mask=None if tensors.mask is None else tensors.mask[:-1],
             weight=tensors.active[:-1] / count.clamp(min=1.0),
-            targets=targets,
+            targets=dict(targets),
             segment=tensors,
             reduce=self._reduce,
         )
@@ -286,7 +322,35 @@ class Learner:
         tensors = Segment(**{name: nests.map(tensor, value) for name, value in segment.to_nest().items()})
         if self._config.reward_scale != 1.0:
             tensors.reward = tensors.reward * self._config.reward_scale
+        if self._value_scale is not None:
+            if not self._value_scale.is_known:
+                self._begin_value_scale(tensors)
+            self._shift = self._value_scale.shift
+            tensors.reward = tensors.reward / float(self._value_scale.std)
         return tensors
+
+    # --- the scale of returns
+
+    def _begin_value_scale(self, tensors: Segment) -> None:
+        """From the returns of the first segment, of which nothing is predicted yet."""
+        assert self._value_scale is not None
+        _, returns = ops.gae(
+            tensors.reward, torch.zeros_like(tensors.first, dtype=torch.float32), tensors.terminated,
+            tensors.truncated, tensors.active, tensors.first, gamma=self._config.gamma, lam=1.0,
+        )  # fmt: skip
+        self._value_scale.update(returns, tensors.active[:-1], reduce=self._reduce)
+
+    def _note_targets(self, targets: Mapping[str, torch.Tensor], active: torch.Tensor) -> None:
+        if self._value_scale is not None and "value_target" in targets:
+            self._value_targets.append((targets["value_target"].detach(), active))
+
+    def _update_value_scale(self) -> None:
+        if self._value_scale is None or not self._value_targets:
+            return
+        targets = torch.cat([target.flatten() for target, _ in self._value_targets])
+        active = torch.cat([where.flatten() for _, where in self._value_targets])
+        self._value_targets.clear()
+        self._value_scale.update(targets * float(self._value_scale.std), active, self.policy.model, self._reduce)
 
     def _autocast(self) -> Any:
         if self._config.precision == "float32":

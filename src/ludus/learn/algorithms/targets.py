@@ -28,15 +28,22 @@ def gae_targets(
     return {"advantage": advantage, "value_target": value_target}
 
 
-def vtrace_targets(view: View, logp: Tensor, *, gamma: float, lam: float, rho_max: float, c_max: float) -> Any:
-    """`(value_target, advantage)` of a view that has time, given what the policy now says of its actions."""
+def vtrace_targets(
+    view: View, logp: Tensor, *, gamma: float, lam: float, rho_max: float, c_max: float, weighted: bool = True
+) -> Any:
+    """`(value_target, advantage)` of a view that has time, given what the policy now says of its actions.
+
+    `weighted=False` is for a loss that multiplies the advantage by the ratio to the acting policy itself.
+    """
     segment = view.segment
     assert segment is not None
-    return ops.vtrace(
+    value_target, advantage = ops.vtrace(
         logp.detach(), view.logp, segment.reward, view.value.detach(),
         segment.terminated, segment.truncated, segment.active, segment.first,
-        gamma=gamma, lam=lam, rho_max=rho_max, c_max=c_max,
+        gamma=gamma, lam=lam, rho_max=rho_max, c_max=c_max, weighted=weighted,
     )  # fmt: skip
+    view.targets["value_target"] = value_target
+    return value_target, advantage
 
 
 def normalise(x: Tensor, active: Tensor, reduce: Any = None) -> Tensor:

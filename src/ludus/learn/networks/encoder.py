@@ -21,6 +21,7 @@ __all__ = ["Encoder", "is_image"]
 
 _MAX_ONE_HOT = 1024  # choices; one observation of more of them is embedded
 _EMBEDDING_SIZE = 64
+_MAX_SCALED = 2.0**31  # a larger bound says that there is none
 
 
 def is_image(spec: Any) -> bool:
@@ -75,17 +76,32 @@ class Encoder(nn.Module):
 def _reader_for(spec: ArraySpec, config: NetworkConfig) -> Any:
     match config.encoder:
         case "auto" if is_image(spec):
-            return NatureCNN(spec.shape)
+            return NatureCNN(spec.shape, bounds(spec))
         case "nature" if len(spec.shape) == 3 or is_image(spec):
-            return NatureCNN(spec.shape)
+            return NatureCNN(spec.shape, bounds(spec))
         case "impala" if len(spec.shape) == 3 or is_image(spec):
-            return ImpalaResNet(spec.shape)
+            return ImpalaResNet(spec.shape, bounds(spec))
     sizes = _choices(spec)
     if sizes is None:
         return _Numbers(spec)
     if len(sizes) == 1 and sizes[0] > _MAX_ONE_HOT:
         return _Embedding(spec, sizes[0])
     return _OneHot(spec, sizes)
+
+
+def bounds(spec: ArraySpec) -> tuple[float, float]:
+    """The least and the largest number of an observation, where it is brought to 0 to 1; `(0, 1)`: left as it is.
+
+    Integers are scaled by their spec's bounds, bytes without bounds by 0 and 255. Floats are for the normaliser.
+    """
+    if spec.dtype.kind not in "iu":
+        return 0.0, 1.0
+    low, high = (
+        float(pick(np.asarray(bound, np.float64))) if bound is not None else default
+        for bound, default, pick in ((spec.minimum, 0.0, np.min), (spec.maximum, 255.0, np.max))
+    )
+    is_known = spec.dtype == np.uint8 or (spec.minimum is not None and spec.maximum is not None)
+    return (low, high) if is_known and low < high < _MAX_SCALED else (0.0, 1.0)
 
 
 def _choices(spec: ArraySpec) -> list[int] | None:
@@ -101,16 +117,19 @@ def _choices(spec: ArraySpec) -> list[int] | None:
 
 
 class _Numbers(nn.Module):
-    """Any array as a float32 vector; bytes are scaled to 0 to 1."""
+    """Any array as a float32 vector; bounded integers are scaled to 0 to 1."""
 
     def __init__(self, spec: ArraySpec) -> None:
         super().__init__()
         self.num_features = int(np.prod(spec.shape, dtype=np.int64))
-        self._is_bytes = spec.dtype == np.uint8
+        self._low, high = bounds(spec)
+        self._scale = 1.0 / (high - self._low)
 
     def forward(self, x: Any) -> Any:
         x = x.reshape(x.shape[0], self.num_features).float()
-        return x * (1.0 / 255.0) if self._is_bytes else x
+        if self._low:
+            x = x - self._low
+        return x * self._scale if self._scale != 1.0 else x
 
 
 class _OneHot(nn.Module):

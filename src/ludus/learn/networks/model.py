@@ -19,6 +19,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from ludus import options
@@ -77,6 +78,16 @@ class ActorCritic(nn.Module):
         of_value = features if self.value_encoder is None else self.value_encoder(obs)
         return self.policy(features), self.value(of_value).squeeze(-1)
 
+    def rescale_value(self, scale: float, shift: float) -> None:
+        """Values become `scale * value + shift`."""
+        _rescale(self.value, scale, shift)
+
+    def towers(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """None that hold both towers, and the parameters of the value alone: none if they share a body."""
+        if self.value_encoder is None:
+            return [], []
+        return [], [*self.value_encoder.parameters(), *self.value.parameters()]
+
 
 class RecurrentActorCritic(nn.Module):
     """Encoded observations, memory, and two dense heads."""
@@ -94,3 +105,13 @@ class RecurrentActorCritic(nn.Module):
         features = self.encoder(nests.map(lambda leaf: leaf.flatten(0, 1), obs))
         y, memory = self.recurrent(features.view(num_steps, num_rows, -1), memory, first)
         return self.policy(y), self.value(y).squeeze(-1), memory
+
+    def rescale_value(self, scale: float, shift: float) -> None:
+        """Values become `scale * value + shift`."""
+        _rescale(self.value, scale, shift)
+
+
+@torch.no_grad()
+def _rescale(layer: Any, scale: float, shift: float) -> None:
+    layer.weight.mul_(scale)
+    layer.bias.mul_(scale).add_(shift)

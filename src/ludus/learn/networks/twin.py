@@ -48,6 +48,16 @@ class TwinMLP(nn.Module):
             return outputs, value
 
     @torch.no_grad()
+    def rescale_value(self, scale: float, shift: float) -> None:
+        """Values become `scale * value + shift`."""
+        self.value_weight.mul_(scale)
+        self.value_bias.mul_(scale).add_(shift)
+
+    def towers(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """Parameters of both towers along their first axis, and those of the value alone."""
+        return [*self.weights, *self.biases], [self.value_weight, self.value_bias]
+
+    @torch.no_grad()
     def values_only(self, obs: torch.Tensor) -> torch.Tensor:
         """The value alone, without gradients: half the work."""
         with torch.autocast(obs.device.type, enabled=False):

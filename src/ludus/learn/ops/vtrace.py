@@ -28,6 +28,7 @@ def vtrace(
     lam: float = 1.0,
     rho_max: float = 1.0,
     c_max: float = 1.0,
+    weighted: bool = True,
 ) -> tuple[Any, Any]:
     """`(value_target, pg_advantage)`, both `[T, R]`, from the fields of a segment and the values of its observations.
 
@@ -39,6 +40,7 @@ def vtrace(
         value_target[t] = value[t] + excess[t]
         pg_advantage[t] = min(ratio[t], rho_max) * (delta[t] + gamma * lam * excess[t + 1])
 
+    or, unless `weighted`, without the first factor: for losses that multiply by the ratio themselves,
     up to the end of the episode. On policy, `excess` and `pg_advantage` are the advantages of `gae`. Elsewhere the
     advantage is 0 and the target is the value. Nothing carries gradients.
     """
@@ -54,4 +56,6 @@ def vtrace(
     excess = steps.accumulate(rho * steps.delta, np.minimum(ratio, np.float32(c_max)) * decay)
     advantage = steps.delta.copy()
     advantage[:-1] += decay * steps.goes_on[:-1] * excess[1:]
-    return steps.tensor(steps.value + steps.only_active(excess)), steps.tensor(rho * advantage)
+    if weighted:
+        advantage = rho * advantage
+    return steps.tensor(steps.value + steps.only_active(excess)), steps.tensor(advantage)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from ludus.data import nest as nests
@@ -13,6 +15,7 @@ from ludus.data.nest import Nest
 __all__ = ["Normaliser"]
 
 _CLIP = 10.0
+_EPS = 1e-8
 
 
 class Normaliser(nn.Module):
@@ -39,7 +42,13 @@ class Normaliser(nn.Module):
         if not self._is_float[index]:
             return leaf
         mean, variance = getattr(self, f"mean_{index}"), getattr(self, f"variance_{index}")
-        return ((leaf - mean) * torch.rsqrt(variance + 1e-8)).clamp(-_CLIP, _CLIP)
+        return ((leaf - mean) * torch.rsqrt(variance + _EPS)).clamp(-_CLIP, _CLIP)
+
+    def scaled_numpy(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What `forward` gives for one float leaf on the CPU, in NumPy."""
+        mean, variance = self.mean_0.numpy(), self.variance_0.numpy()
+        scaled: NDArray[np.float32] = (obs - mean) * (np.float32(1.0) / np.sqrt(variance + np.float32(_EPS)))
+        return np.clip(scaled, -_CLIP, _CLIP, out=scaled)
 
     @torch.no_grad()
     def update(self, obs: Nest, reduce: Any = None) -> None:

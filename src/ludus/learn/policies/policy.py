@@ -26,6 +26,7 @@ from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.ops.distributions import head_for
 from ludus.learn.policies import runner as runners
 from ludus.learn.policies.normaliser import Normaliser
+from ludus.learn.policies.value_scale import ValueScale
 
 __all__ = ["Policy", "PolicySpec"]
 
@@ -39,7 +40,8 @@ class PolicySpec:
     network: NetworkConfig = field(default_factory=NetworkConfig)
     squash: bool = False  # continuous actions pass through tanh to their bounds
     normalise_obs: bool = False
-    log_std: float = 0.0  # where the deviation of continuous actions begins
+    normalise_returns: bool = False  # the network's values are in units of `Policy.value_scale`
+    log_std: float = 0.0  # initial logarithm of the std of continuous actions
 
 
 class Policy(nn.Module):
@@ -58,6 +60,7 @@ class Policy(nn.Module):
         self.memory_spec: Nest = getattr(self.model, "memory_spec", None)
         self.log_std = nn.Parameter(torch.full((self.head.num_free,), spec.log_std)) if self.head.num_free else None
         self.normaliser = Normaliser(spec.obs) if spec.normalise_obs else None
+        self.value_scale = ValueScale() if spec.normalise_returns else None
         self.has_modes = spec.network.model is not None  # ours have none
         if self.has_modes:
             self.eval()
@@ -71,12 +74,18 @@ class Policy(nn.Module):
         return nests.map(lambda leaf: None if leaf is None else leaf.allocate((num_rows,)), self.memory_spec)
 
     def evaluate(self, obs: Nest, memory: Nest = None, first: torch.Tensor | None = None) -> tuple[Any, Any]:
-        """Parameters of the distribution and values. A recurrent policy takes `[T, R, ...]`, others any one axis."""
+        """Parameters of the distribution and values, in units of `value_scale` if there is one.
+
+        A recurrent policy takes `[T, R, ...]`, others any one axis.
+        """
         params, value, _ = self.advance(obs, memory, first)
         return params, value
 
     def values(self, obs: Nest) -> Any:
-        """Values alone, without gradients, of a policy without memory; a model may have `values_only` to do less."""
+        """Values as `evaluate` has them, without gradients, of a policy without memory.
+
+        A model may have `values_only` to do less.
+        """
         if self.normaliser is not None:
             obs = self.normaliser(obs)
         quick = getattr(self.model, "values_only", None)

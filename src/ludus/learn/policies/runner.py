@@ -32,7 +32,7 @@ class Runner(Protocol):
 
 def runner_for(policy: Policy) -> Runner:
     model = policy.model
-    if isinstance(model, TwinMLP) and max(model.hidden) <= 256 and policy.normaliser is None:
+    if isinstance(model, TwinMLP) and max(model.hidden) <= 256:
         return NumpyRunner(policy, model)
     return TorchRunner(policy)
 
@@ -70,7 +70,7 @@ class NumpyRunner:
             return self._whole(obs, memory, first)
         if self._place != self._model.policy_weight.data_ptr():  # a learner moves parameters to memory of its own
             self._look()
-        h = obs
+        h = obs if self._policy.normaliser is None else self._policy.normaliser.scaled_numpy(obs)
         last = len(self._layers) - 1
         for number, (weight, bias) in enumerate(self._layers):
             h = h @ weight

@@ -27,11 +27,14 @@ class ServedPolicy(Policy):
     def forward(self, obs: Nest, memory: Nest = None, first: torch.Tensor | None = None) -> dict[str, Any]:
         if not self.is_recurrent:
             params, value = self.evaluate(obs)
-            return {"params": params, "value": value}
+            return {"params": params, "value": self._in_rewards(value)}
         one_step = nests.map(lambda leaf: leaf.unsqueeze(0), obs)
         assert first is not None
         params, value, after = self.advance(one_step, memory, first.unsqueeze(0))
-        return {"params": params.squeeze(0), "value": value.squeeze(0), "memory": after}
+        return {"params": params.squeeze(0), "value": self._in_rewards(value.squeeze(0)), "memory": after}
+
+    def _in_rewards(self, value: Any) -> Any:
+        return value if self.value_scale is None else self.value_scale(value)
 
     def example(self) -> tuple[Any, ...]:
         """Arguments of one row, as NumPy arrays."""

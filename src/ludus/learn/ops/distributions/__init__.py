@@ -25,4 +25,4 @@ def head_for(action: ActionSpec, *, squash: bool = False) -> Head:
         case MultiDiscrete(sizes):
             return MultiCategorical(sizes)
         case Continuous():
-            return SquashedGaussian(action) if squash else DiagGaussian(action.size)
+            return SquashedGaussian(action) if squash else DiagGaussian(action)

@@ -18,38 +18,59 @@ __all__ = ["DiagGaussian", "SquashedGaussian"]
 
 # Beyond these, squares of what is divided by the deviation would leave float32; nothing that learns is near them.
 _MIN_LOG_STD, _MAX_LOG_STD = -20.0, 10.0
+_UNBOUNDED = 1e30
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 
 
 class DiagGaussian:
     """Independent Gaussians; `params` are the means and then the logarithms of the standard deviations.
 
-    The model gives the means; the deviations are the same for all rows. Actions are not clipped: one beyond its bounds
-    is for the world to clip, so that its probability is that of what was drawn.
+    The model gives the means; the stds are the same for all rows. Given the spec of the actions, both are in units of
+    its bounds: -1 and 1 of a bounded entry are `low` and `high`. Actions are not clipped: one beyond its bounds is for
+    the env to clip, so that its probability is that of what was drawn.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, action: int | Continuous) -> None:
+        size = action if isinstance(action, int) else action.size
         self.num_outputs = self.num_free = size
         self.num_params = 2 * size
+        self._centre = np.zeros(size, np.float32)
+        self._half = np.ones(size, np.float32)
+        if isinstance(action, Continuous):
+            low, high = np.asarray(action.low, np.float64), np.asarray(action.high, np.float64)
+            # A bound near the largest float32 is how some envs write that there is none.
+            bounded = (np.abs(low) < _UNBOUNDED) & (np.abs(high) < _UNBOUNDED)
+            self._centre[bounded] = (high + low)[bounded] / 2.0
+            self._half[bounded] = (high - low)[bounded] / 2.0
+        self._is_scaled = bool((self._centre != 0.0).any() or (self._half != 1.0).any())
+        self._log_half = float(np.log(self._half.astype(np.float64)).sum())
 
     def sample(
         self, params: NDArray[np.float32], rng: np.random.Generator, mask: NDArray[np.bool_] | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         mean, log_std = self._split_numpy(params)
         std: NDArray[np.float32] = np.exp(log_std)
-        action = mean + std * rng.standard_normal(mean.shape, np.float32)
-        return action, self._logp_numpy(mean, log_std, std, action)
+        variable = mean + std * rng.standard_normal(mean.shape, np.float32)
+        if not self._is_scaled:
+            return variable, self._logp_numpy(mean, log_std, std, variable)
+        action = self._centre + self._half * variable
+        variable = (action - self._centre) / self._half
+        return action, self._logp_numpy(mean, log_std, std, variable) - np.float32(self._log_half)
 
     def mode(self, params: NDArray[np.float32], mask: NDArray[np.bool_] | None = None) -> NDArray[np.float32]:
-        return self._split_numpy(params)[0].copy()
+        action: NDArray[np.float32] = self._centre + self._half * self._split_numpy(params)[0]
+        return action
 
     def logp(self, params: Any, action: Any, mask: Any = None) -> Any:
         mean, log_std = self._split(params)
         self._check_action(action)
-        return self._logp(mean, log_std, action)
+        if not self._is_scaled:
+            return self._logp(mean, log_std, action)
+        centre, half = torch.from_numpy(self._centre).to(action), torch.from_numpy(self._half).to(action)
+        return self._logp(mean, log_std, (action - centre) / half) - self._log_half
 
     def entropy(self, params: Any, mask: Any = None) -> Any:
-        return self._split(params)[1].sum(-1) + self.num_outputs * (_HALF_LOG_TAU + 0.5)
+        return self._split(params)[1].sum(-1) + (self.num_outputs * (_HALF_LOG_TAU + 0.5) + self._log_half)
 
     def logp_and_entropy(self, params: Any, action: Any, mask: Any = None) -> tuple[Any, Any]:
         return self.logp(params, action), self.entropy(params)
@@ -60,7 +81,7 @@ class DiagGaussian:
         distance = (mean_old - mean_new) * torch.exp(-log_std_new)
         return (0.5 * (torch.exp(2.0 * ratio) + distance.square() - 1.0) - ratio).sum(-1)
 
-    # What follows is in terms of the Gaussian's own variable, which is the action unless that is squashed.
+    # What follows is in terms of the Gaussian's own variable: the action, unless that is scaled or squashed.
 
     def _split_numpy(self, params: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         check_params(params, self.num_params)
@@ -101,7 +122,7 @@ class SquashedGaussian(DiagGaussian):
                 f"actions between {action.low} and {action.high} cannot be squashed, for they have no bounds. "
                 "Set squash to false."
             )
-        super().__init__(action.size)
+        super().__init__(action)
         low, high = np.asarray(action.low), np.asarray(action.high)
         self._centre = ((high + low) / 2.0).astype(np.float32)
         self._half = ((high - low) / 2.0).astype(np.float32)
@@ -138,7 +159,7 @@ class SquashedGaussian(DiagGaussian):
         variable = mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * nodes
         # log(1 - tanh²(u)), written so that it is finite for any u
         stretch = (2.0 * (math.log(2.0) - variable - F.softplus(-2.0 * variable)) * weights).sum((-1, -2))
-        return super().entropy(params) + stretch + self._log_half
+        return super().entropy(params) + stretch
 
     def _squash(self, variable: NDArray[np.float32]) -> NDArray[np.float32]:
         action: NDArray[np.float32] = self._centre + self._half * np.tanh(variable)

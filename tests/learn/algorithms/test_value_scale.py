@@ -1,0 +1,133 @@
+"""The scale of returns: whatever the size of rewards, learning is the same; values keep their meaning."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from synthetic_segments import make_learner, make_policy, make_segment
+
+from ludus import data
+from ludus.learn.policies.policy import Policy
+from ludus.learn.policies.served import ServedPolicy
+from ludus.learn.policies.value_scale import ValueScale
+
+ALGORITHMS = ("ppo", "a2c", "impala", "appo")
+
+
+def in_rewards(policy: Policy, obs: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        value = policy.evaluate(torch.from_numpy(obs))[1]
+        return policy.value_scale(value).numpy()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("size", [1e6, 1e-3])
+def test_rewards_of_any_size_teach_the_same(name: str, size: float) -> None:
+    weights = []
+    for scale in (1.0, size):
+        policy = make_policy(normalise_returns=True)
+        learner = make_learner(name, policy, learning_rate=1e-2)
+        for seed in range(4):
+            segment = make_segment(make_policy(), seed=seed)
+            segment.reward *= np.float32(scale)
+            learner.update(segment)
+        weights.append(policy.weights())
+    for key, weight in weights[0].items():
+        if not key.startswith("value_scale"):
+            np.testing.assert_allclose(weights[1][key], weight, rtol=2e-2, atol=2e-3, err_msg=key)
+    assert weights[1]["value_scale.std"] == pytest.approx(size * weights[0]["value_scale.std"], rel=1e-2)
+
+
+def test_without_the_scale_large_rewards_change_what_is_learnt() -> None:
+    """What the test above would see if the scale did nothing."""
+    found = []
+    for scale in (1.0, 1e6):
+        policy = make_policy()
+        learner = make_learner("a2c", policy, learning_rate=1e-2, max_grad_norm=0.0)
+        segment = make_segment(make_policy())
+        segment.reward *= np.float32(scale)
+        found.append(learner.update(segment)["gradient_norm"])
+    assert found[1] > 1e4 * found[0]
+
+
+@pytest.mark.parametrize("recurrent", ["none", "gru"])
+def test_values_stay_what_they_were_when_the_scale_moves(recurrent: str) -> None:
+    policy = make_policy(normalise_returns=True, recurrent=recurrent)
+    scale = policy.value_scale
+    scale.update(torch.tensor([[1.0, 3.0]]), torch.ones(1, 2, dtype=torch.bool), policy.model)
+    obs = torch.randn(5, 4)
+
+    def values() -> torch.Tensor:
+        with torch.no_grad():
+            if recurrent == "none":
+                return scale(policy.evaluate(obs)[1])
+            memory = {name: torch.zeros(1, 6) for name in policy.initial_memory(1)}
+            return scale(policy.evaluate(obs.unsqueeze(1), memory, torch.zeros(5, 1, dtype=torch.bool))[1])
+
+    before = values()
+    scale.update(torch.tensor([[100.0, 300.0, -50.0]]), torch.ones(1, 3, dtype=torch.bool), policy.model)
+    assert float(scale.std) > 50.0
+    torch.testing.assert_close(values(), before, rtol=1e-4, atol=1e-4)
+
+
+def test_only_active_targets_count_and_old_ones_fade() -> None:
+    scale = ValueScale()
+    active = torch.tensor([True, False, True])
+    scale.update(torch.tensor([1.0, 1e9, 3.0]), active)
+    assert (float(scale.mean), float(scale.std)) == pytest.approx((2.0, 1.0))
+    for _ in range(40):
+        many = torch.tensor([10.0, 14.0]).repeat(10_000)
+        scale.update(many, torch.ones(20_000, dtype=torch.bool))
+    assert (float(scale.mean), float(scale.std)) == pytest.approx((12.0, 2.0), rel=0.05)
+
+
+def test_a_value_learns_the_returns_in_units_of_the_rewards() -> None:
+    """Every step is the last of its episode and gives 5,000 or 9,000, as its observation says."""
+    policy = make_policy(normalise_returns=True)
+    learner = make_learner("ppo", policy, learning_rate=1e-2)
+    for seed in range(60):
+        segment = make_segment(make_policy(), num_steps=8, num_rows=32, seed=seed)
+        segment.terminated[...], segment.truncated[...] = segment.active[:-1], False
+        segment.obs[...] = np.sign(segment.obs[..., :1])
+        segment.reward[...] = np.where(segment.obs[:-1, :, 0] > 0, 9000.0, 5000.0)
+        learner.update(segment)
+    found = in_rewards(policy, np.float32([[1, 1, 1, 1], [-1, -1, -1, -1]]))
+    np.testing.assert_allclose(found, [9000.0, 5000.0], rtol=0.05)
+
+
+def test_a_served_value_is_in_units_of_the_rewards() -> None:
+    policy = make_policy(normalise_returns=True)
+    policy.value_scale.update(torch.tensor([10.0, 30.0]), torch.ones(2, dtype=torch.bool))
+    served = ServedPolicy(policy.spec)
+    served.load_weights(data.decode(data.encode(policy.weights())))
+    obs = np.ones((2, 4), np.float32)
+    np.testing.assert_allclose(
+        served(torch.from_numpy(obs))["value"].detach().numpy(), in_rewards(policy, obs), rtol=1e-6
+    )
+
+
+def test_the_first_ratio_is_one_though_observations_are_normalised() -> None:
+    policy = make_policy(normalise_obs=True, normalise_returns=True)
+    segment = make_segment(policy, stray=0.0)
+    segment.obs[...] = segment.obs * 50.0 + 20.0
+    params, _ = policy.runner()(segment.obs[:-1].reshape(-1, 4), None, np.zeros(30, np.bool_))
+    rng = np.random.default_rng(0)
+    action, logp = policy.head.sample(params, rng)
+    segment.action[...], segment.logp[...] = action.reshape(6, 5), logp.reshape(6, 5)
+    metrics = make_learner("ppo", policy, num_epochs=1, minibatch_size=0).update(segment)
+    assert metrics["kl"] == pytest.approx(0.0, abs=1e-6)
+    assert float(policy.normaliser.mean_0[0]) > 5.0, "the next segment sees the new scale"
+
+
+def test_a_frozen_policy_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Images or memory: policy and value share a body, and the value's gradient takes all that clipping leaves."""
+    policy = make_policy(recurrent="gru")
+    learner = make_learner("ppo", policy, num_epochs=1, minibatch_size=0, learning_rate=1e-4)
+    for _ in range(25):
+        segment = make_segment(policy, stray=0.0)
+        segment.reward *= np.float32(1e6)
+        learner.update(segment)
+    said = [record.getMessage() for record in caplog.records if "hardly changes" in record.getMessage()]
+    assert len(said) == 1
+    assert "normalise_returns" in said[0]
