@@ -21,6 +21,8 @@ __all__ = ["APPO", "APPOConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class APPOConfig(ImpalaConfig):
+    num_epochs: int = option(2, help="passes over each batch", minimum=1)
+    minibatch_size: int = option(256, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
     clip: float = option(0.2, help="how far the ratio to the old policy counts", minimum=0.0)
     normalise_advantage: bool = option(True, help="bring advantages to mean 0 and deviation 1")
 

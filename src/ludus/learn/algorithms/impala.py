@@ -18,11 +18,11 @@ __all__ = ["Impala", "ImpalaConfig"]
 @dataclass(frozen=True, kw_only=True)
 class ImpalaConfig(AlgorithmConfig):
     num_steps: int = option(32, help="steps of each environment in one segment", minimum=1)
-    lam: float = option(1.0, help="lambda of advantages and value targets", minimum=0.0, maximum=1.0)
+    lam: float = option(0.95, help="lambda of advantages and value targets", minimum=0.0, maximum=1.0)
     rho_max: float = option(1.0, help="where V-trace's weight of a step is cut off", minimum=0.0)
     c_max: float = option(1.0, help="where V-trace's weight of the trace is cut off", minimum=0.0)
     entropy_coef: float = option(0.01, help="weight of the entropy bonus", minimum=0.0)
-    max_grad_norm: float = option(40.0, help="longer gradients are shortened to this; 0: never", minimum=0.0)
+    learning_rate: float = option(5e-4, help="step size of Adam", minimum=0.0)
 
 
 class Impala(Algorithm[ImpalaConfig]):
