@@ -295,12 +295,46 @@ def test_a_run_whose_evaluation_fails_has_its_result(tmp_path: Path, monkeypatch
     def fail(*_args: Any, **_kwargs: Any) -> None:
         raise EnvError("the game broke")
 
-    monkeypatch.setattr("ludus.experiment.training.evaluate", fail)
+    monkeypatch.setattr("ludus.experiment.final_evaluation.evaluate", fail)
     run = train(tmp_path, trial="monday")
     assert run.result["eval_error"] == "EnvError: the game broke"
     assert (run.result["eval_return_mean"], run.result["eval_episodes"]) == (None, 0)
     assert json.loads((tmp_path / "monday" / "result.json").read_text()) == run.result
     assert runs.resume("monday", project=str(tmp_path)).result == run.result
+
+
+def test_a_run_reports_greedy_sampled_and_training_returns(tmp_path: Path) -> None:
+    run = train(tmp_path, steps=1_000, eval_episodes=6)
+    result, last = run.result, read_metrics(run.trial_dir)[-1]
+    assert (result["eval_episodes"], result["eval_sampled_episodes"]) == (6, 6)
+    for greedy, name in ((True, "eval"), (False, "eval_sampled")):
+        again = runs.evaluate(run.trial_dir, episodes=6, seed=1 + 104_729, greedy=greedy)
+        assert (again["return_mean"], again["return_std"]) == (
+            result[f"{name}_return_mean"],
+            result[f"{name}_return_std"],
+        )
+    assert result["eval_return_mean"] != result["eval_sampled_return_mean"]
+    assert last["eval/return"] == result["eval_return_mean"]
+    assert last["eval/sampled_return"] == result["eval_sampled_return_mean"]
+    *_, trained = (line for line in read_metrics(run.trial_dir) if "episode/return" in line)
+    assert result["return_mean"] == trained["episode/return"]
+    assert result["episodes"] == trained["episode/count"] > 0
+
+
+def test_of_long_episodes_fewer_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ludus.experiment.final_evaluation._MAX_SAMPLED_STEPS", 360)
+    run = train(tmp_path, f"{ODD}:endless", eval_episodes=20, eval_max_steps=30)
+    assert (run.result["eval_episodes"], run.result["eval_sampled_episodes"]) == (20, 12)
+
+
+def test_evaluations_and_the_goal_are_played_with_the_env_args_of_evaluation(tmp_path: Path) -> None:
+    ended = '{"one_in": 1000000}'
+    settings = {"env_args": '{"one_in": 4}', "eval_env_args": ended, "eval_max_steps": 30, "eval_episodes": 8}
+    run = train(tmp_path, f"{ODD}:endless", steps=5_000, num_envs=32, stop_at_return=10.0, **settings)
+    assert run.result["steps"] < 5_000  # with the args of training some are cut off, and the goal is not reached
+    assert run.result["eval_return_mean"] == run.result["eval_sampled_return_mean"] == 10.0
+    assert run.result["eval_env_args"] == json.loads(ended)
+    assert runs.evaluate(run.trial_dir, episodes=8, env_args='{"one_in": 1}', max_steps=15)["return_mean"] == 15.0
 
 
 def test_weights_that_are_not_finite_are_never_in_a_checkpoint(tmp_path: Path) -> None:

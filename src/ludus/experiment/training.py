@@ -26,10 +26,12 @@ from ludus import errors
 from ludus.data import nest as nests
 from ludus.data.digest import digest
 from ludus.data.nest import Nest
+from ludus.envs.registry import clips_rewards
 from ludus.experiment import durable, ranked
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
-from ludus.experiment.evaluation import evaluate, longest_episode
+from ludus.experiment.evaluation import longest_episode
+from ludus.experiment.final_evaluation import NOT_EVALUATED, final_evaluation
 from ludus.experiment.flows.report import Report
 from ludus.experiment.goal import Goal
 from ludus.experiment.metrics import MetricsWriter
@@ -288,10 +290,8 @@ class Training:
             "train_steps_per_second": self._steady_rate(),
             "seconds_to_first_update": self._first_update_s,
             "seconds_to_return": self._to_return_s,
-            "eval_return_mean": None,
-            "eval_return_std": None,
-            "eval_episodes": 0,
-            "eval_cut_off": 0,
+            **self._training_return(),
+            **NOT_EVALUATED,
             "weights_hash": digest(self.learner.policy.weights()),
             "trial": str(self.folder),
         }
@@ -303,25 +303,25 @@ class Training:
         return result
 
     def _evaluate(self) -> dict[str, Any]:
-        """An evaluation that fails is told in its place: what was trained stands without it."""
-        train = self.config.train
-        try:
-            told = evaluate(
-                self.learner.policy,
-                self.config,
-                episodes=train.eval_episodes,
-                seed=train.seed + 104_729,
-                max_steps=self._longest_episode(),
-            )
-        except Exception as error:
-            _LOG.exception("the evaluation failed; the run has ended without it. `ludus evaluate` plays another.")
-            return {"eval_error": f"{type(error).__name__}: {error}"}
-        self._write({"eval/return": told.mean, "eval/return_std": told.std, "eval/cut_off": told.num_cut_off})
+        found = final_evaluation(self.learner.policy, self.config, max_steps=self._longest_episode())
+        values = {
+            "eval/return": found["eval_return_mean"],
+            "eval/return_std": found["eval_return_std"],
+            "eval/cut_off": found["eval_cut_off"],
+            "eval/sampled_return": found["eval_sampled_return_mean"],
+        }
+        if found["eval_episodes"]:
+            self._write({name: value for name, value in values.items() if value is not None})
+        return found
+
+    def _training_return(self) -> dict[str, Any]:
+        """Of the last episodes of training, as its envs reward them: sampled, and on ALE clipped."""
+        returns = [total for total, _ in self._episodes]
         return {
-            "eval_return_mean": told.mean,
-            "eval_return_std": told.std,
-            "eval_episodes": told.num_episodes,
-            "eval_cut_off": told.num_cut_off,
+            "return_mean": float(np.mean(returns)) if returns else None,
+            "return_std": float(np.std(returns)) if returns else None,
+            "return_clipped": clips_rewards(self.config.train.env, self.config.env_args),
+            "episodes": self._num_episodes,
         }
 
     def _longest_episode(self) -> int:
