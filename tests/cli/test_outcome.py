@@ -116,3 +116,15 @@ def test_it_is_said_when_greedy_and_sampled_returns_differ_a_lot(
     stds = {"eval_return_std": std, "eval_sampled_return_std": std}
     _follow(lambda on_progress: Ended(**returns, **stds), project=tmp_path)
     assert ("differ a lot" in capsys.readouterr().out) == differs
+
+
+def test_where_agents_compete_their_returns_and_matches_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agents = {"eval_return_mean/player_0": 0.25, "eval_return_mean/player_1": -0.25}
+    matches = {"eval_vs_random": 0.925, "eval_vs_episodes": 100, "eval_vs_earlier": 0.7, "eval_vs_earlier_step": 5_000}
+    _follow(lambda on_progress: Ended(**agents, **matches), project=tmp_path)
+    out = capsys.readouterr().out
+    assert "by agent: player_0 0.2, player_1 -0.2" in out
+    assert "against random play: won 92% of 100 games, each side played equally, draws count half" in out
+    assert "against itself at step 5,000: won 70%" in out

@@ -17,6 +17,8 @@ from ludus.experiment import progress, results
 
 __all__ = ["OnProgress", "Run", "add_arguments", "follow", "process_began"]
 
+_MOST_AGENTS = 8
+
 OnProgress = Callable[[int, Mapping[str, float]], None]
 
 
@@ -106,6 +108,14 @@ def _returns(result: Mapping[str, Any]) -> list[str]:
     if result.get("return_mean") is not None:
         clipped = ", rewards clipped" if result.get("return_clipped") else ""
         lines.append(f"training: {result['return_mean']:.1f} ± {result['return_std']:.1f}, its last episodes{clipped}")
+    if by_agent := [name for name in result if name.startswith("eval_return_mean/") and result[name] is not None]:
+        agents = ", ".join(f"{name.partition('/')[2]} {result[name]:.1f}" for name in by_agent[:_MOST_AGENTS])
+        lines.append(f"by agent: {agents}{', …' if len(by_agent) > _MOST_AGENTS else ''}")
+    if result.get("eval_vs_random") is not None:
+        games = f"of {result['eval_vs_episodes']} games, each side played equally, draws count half"
+        lines.append(f"against random play: won {result['eval_vs_random']:.0%} {games}")
+    if result.get("eval_vs_earlier") is not None:
+        lines.append(f"against itself at step {result['eval_vs_earlier_step']:,}: won {result['eval_vs_earlier']:.0%}")
     if results.differs_by_sampling(result):
         lines.append(
             "greedy and sampled returns differ a lot: the likeliest action is not what was trained. Compare both "

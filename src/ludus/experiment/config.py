@@ -38,7 +38,9 @@ class TrainConfig:
     algorithm: str = option("ppo", help="ppo, a2c, impala, appo, or module:Class of your own")
     env: str = option("CartPole-v1", help="the environment's name; see docs/environments.md")
     env_args: str = option("{}", help="further arguments of the environment, as a JSON object")
-    steps: int = option(100_000, help="environment steps to train for", minimum=1)
+    steps: int = option(
+        100_000, help="environment steps to train for; one counts once, however many agents act in it", minimum=1
+    )
     seed: int = option(0, help="decides everything random", minimum=0, maximum=MAX_SEED)
     project: str = option("trials", help="folder of all trials")
     trial: str | None = option(None, help="name of this trial; none: made from the time")
