@@ -1,12 +1,15 @@
-"""What Ludus learns: every algorithm to the return that is expected of it, on five seeds.
+"""What Ludus learns: every algorithm to the return that is expected of it, on five seeds; and by its defaults, on three
+seeds, environments that nothing was tuned for (`untuned_envs.py`).
 
     python benchmarks/learn.py                              # all cases: hours on two cores
+    python benchmarks/learn.py --part untuned               # only those that nothing was tuned for
     python benchmarks/learn.py --only ppo-cartpole --seeds 1,2
     python benchmarks/learn.py --json                       # one JSON object on the last line
 
-Each run is a process, `ludus train … --json`, judged by the greedy evaluation over 100 episodes at its end. It becomes
-a line in the file of results as soon as it is over; started again, only runs that are not in there are made. With all
-of them there, the table goes to docs/learning_results.md. Exits with 0 if every seed that was run met its bar.
+Each run is a process, `ludus train … --json`, judged by the evaluation at its end: greedy play over 100 episodes, or
+games against random play. It becomes a line in the file of results as soon as it is over; started again, only runs that
+are not in there are made. With all of a part there, its table goes to docs/learning_results.md. Exits with 0 if every
+seed that was run met its bar.
 """
 
 from __future__ import annotations
@@ -24,14 +27,15 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORT = ROOT / "docs" / "learning_results.md"
-SEEDS = (1, 2, 3, 4, 5)
 EPISODES = 100
+UNTUNED = "benchmarks/untuned_envs.py"
 HIDDEN_VELOCITY = "examples/hidden_velocity.py:make"
 FOR_HIDDEN_VELOCITY = (  # a function of one's own has no preset
     "--num-steps 128 --minibatch-size 512 --num-epochs 10 --gamma 0.98 --lam 0.9 --learning-rate 1e-3 --anneal"
@@ -41,7 +45,7 @@ FOR_HIDDEN_VELOCITY = (  # a function of one's own has no preset
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is trained, and what the mean return must be: at least `bar`, or below it if `is_limit`."""
+    """What is trained, and what its `measure` must be: at least `bar`, or below it if `is_limit`."""
 
     name: str
     algorithm: str
@@ -51,11 +55,13 @@ class Case:
     is_limit: bool = False
     is_alone: bool = False  # it needs all cores, so nothing else runs beside it
     settings: str = ""  # further options of `ludus train`
+    episodes: int = EPISODES  # more where single episodes say little
+    measure: str = "eval_return_mean"  # a field of the result
 
     def command(self, seed: int) -> list[str]:
         """What a person would type after `ludus`; where the trial goes is added."""
         words = f"train {self.algorithm} {self.env} --steps {self.steps} --seed {seed} {self.settings}"
-        return [*shlex.split(words), "--threads", "1", "--eval-episodes", str(EPISODES)]
+        return [*shlex.split(words), "--threads", "1", "--eval-episodes", str(self.episodes)]
 
     def is_met(self, value: float) -> bool:
         return value < self.bar if self.is_limit else value >= self.bar
@@ -78,6 +84,78 @@ CASES = (
     Case(name="ppo-lunarlander", algorithm="ppo", env="LunarLander-v3", steps=1_000_000, bar=200),
     Case(name="ppo-pendulum", algorithm="ppo", env="Pendulum-v1", steps=300_000, bar=-250),
 )  # fmt: skip
+# Only `--steps` is given. A memory, several simulators and where an endless episode is cut off belong to the question.
+UNTUNED_CASES = (
+    Case(name="byte-planes", algorithm="ppo", env=f"{UNTUNED}:byte_planes", steps=150_000, bar=0.7),
+    Case(name="cartpole-x1e6", algorithm="ppo", env=f"{UNTUNED}:scaled_cartpole", steps=200_000, bar=450e6,
+         settings="--env-args '{\"scale\": 1e6}'"),
+    Case(name="cartpole-x1e-3", algorithm="ppo", env=f"{UNTUNED}:scaled_cartpole", steps=200_000, bar=0.45,
+         settings="--env-args '{\"scale\": 1e-3}'"),
+    Case(name="box-0-1000", algorithm="ppo", env=f"{UNTUNED}:dial", steps=150_000, bar=-0.8),
+    Case(name="frozenlake", algorithm="ppo", env="FrozenLake-v1", steps=300_000, bar=0.6, episodes=500),
+    Case(name="taxi", algorithm="ppo", env="Taxi-v4", steps=500_000, bar=4),
+    Case(name="blackjack", algorithm="ppo", env="Blackjack-v1", steps=200_000, bar=-0.12, episodes=3_000),
+    Case(name="dict", algorithm="ppo", env=f"{UNTUNED}:corners", steps=150_000, bar=0.55),
+    Case(name="multidiscrete", algorithm="ppo", env=f"{UNTUNED}:locks", steps=150_000, bar=9),
+    Case(name="masks", algorithm="ppo", env=f"{UNTUNED}:cards", steps=200_000, bar=4.3),
+    Case(name="t-maze-gru", algorithm="ppo", env=f"{UNTUNED}:t_maze", steps=150_000, bar=0.8,
+         settings="--recurrent gru"),
+    Case(name="one-step", algorithm="ppo", env=f"{UNTUNED}:one_step", steps=100_000, bar=0.9),
+    Case(name="endless", algorithm="ppo", env=f"{UNTUNED}:endless", steps=150_000, bar=400,
+         settings="--eval-max-steps 500"),
+    Case(name="pendulum-appo", algorithm="appo", env="Pendulum-v1", steps=300_000, bar=-400, is_alone=True,
+         settings="--simulators 2"),
+    Case(name="pendulum-impala", algorithm="impala", env="Pendulum-v1", steps=300_000, bar=-400, is_alone=True,
+         settings="--simulators 2"),
+    Case(name="acrobot-appo", algorithm="appo", env="Acrobot-v1", steps=500_000, bar=-100, is_alone=True,
+         settings="--simulators 2"),
+    Case(name="acrobot-impala", algorithm="impala", env="Acrobot-v1", steps=500_000, bar=-100, is_alone=True,
+         settings="--simulators 2"),
+    Case(name="mountaincar-continuous", algorithm="ppo", env="MountainCarContinuous-v0", steps=300_000, bar=85),
+    Case(name="small-breakout", algorithm="ppo", env=f"{UNTUNED}:small_breakout", steps=300_000, bar=10),
+    Case(name="tic-tac-toe", algorithm="ppo", env="pettingzoo:tictactoe_v3", steps=200_000, bar=0.9,
+         measure="eval_vs_random"),
+    Case(name="connect-four", algorithm="ppo", env="pettingzoo:connect_four_v3", steps=200_000, bar=0.9,
+         measure="eval_vs_random"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Cases that share their seeds and a section of the page, which begins with `heading`."""
+
+    cases: tuple[Case, ...]
+    seeds: tuple[int, ...]
+    heading: str
+    intro: str
+    note: str
+
+
+PARTS = {
+    "tuned": Part(
+        cases=CASES,
+        seeds=(1, 2, 3, 4, 5),
+        heading="# What is learnt",
+        intro=f"""\
+Returns of greedy play, means over {EPISODES} episodes, one column for each seed. The settings are those that `ludus
+train` has for these environments and those in the commands below, the same for every seed. `make learn` makes this page
+again. Seconds are the mean over the runs of a case; two are run at a time, unless they need both cores.""",
+        note="""\
+`ppo-hidden-velocity` is there to fail: without memory the environment of `examples/hidden_velocity.py` cannot be
+played well, so what the one with an LSTM reaches is due to its memory.""",
+    ),
+    "untuned": Part(
+        cases=UNTUNED_CASES,
+        seeds=(1, 2, 3),
+        heading="## Not tuned for",
+        intro="""\
+Environments that no setting was tuned for, by the defaults: only `--steps` is given. Each has a property that defaults
+tend to get wrong; `benchmarks/untuned_envs.py` says what random and perfect play return.""",
+        note="""\
+Of `tic-tac-toe` and `connect-four`, the measure is the share of games won against random play, draws counted half and
+either side played equally often; of all others, the return of greedy play.""",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -118,7 +196,7 @@ class Results:
 
     def returns(self, case: Case, seeds: Sequence[int]) -> list[float | None]:
         found = [self.find(Run(case, seed)) for seed in seeds]
-        return [None if told is None else float(told["result"]["eval_return_mean"]) for told in found]
+        return [None if told is None else measured(case, told["result"]) for told in found]
 
     def seconds(self, case: Case, seeds: Sequence[int]) -> float | None:
         found = [told["result"]["seconds"] for seed in seeds if (told := self.find(Run(case, seed)))]
@@ -126,6 +204,12 @@ class Results:
 
     def told(self, cases: Sequence[Case], seeds: Sequence[int]) -> list[dict[str, Any]]:
         return [told for case in cases for seed in seeds if (told := self.find(Run(case, seed)))]
+
+
+def measured(case: Case, result: dict[str, Any]) -> float:
+    """What a run is judged by. An evaluation that failed, or a number that is not finite, meets no bar."""
+    value = result.get(case.measure)
+    return float("nan") if value is None else float(value)
 
 
 # ---- running
@@ -166,10 +250,10 @@ def run_all(runs: Sequence[Run], results: Results, *, project: Path, jobs: int) 
                 print(f"{name}: failed. {outcome}", file=sys.stderr, flush=True)
                 continue
             results.add(run, outcome)
-            figure = outcome["eval_return_mean"]
+            figure = measured(run.case, outcome)
             verdict = "met" if run.case.is_met(figure) else "NOT met"
             print(
-                f"{name}: return {figure:.1f}, {run.case.wanted} {verdict}, {outcome['seconds']:.0f} s",
+                f"{name}: {spelled(figure)}, {run.case.wanted} {verdict}, {outcome['seconds']:.0f} s",
                 file=sys.stderr,
                 flush=True,
             )
@@ -190,6 +274,11 @@ def finished(runs: Sequence[Run], *, project: Path, jobs: int) -> Iterator[tuple
 # ---- telling
 
 
+def spelled(value: float) -> str:
+    """With a tenth, or three digits of a small or large one."""
+    return f"{value:.1f}" if 9.95 <= abs(value) < 1e5 or value == 0.0 else f"{value:.3g}"
+
+
 def versions() -> dict[str, str]:
     found = {name: importlib.metadata.version(name) for name in ("ludus", "torch", "numpy", "gymnasium")}
     return {"python": platform.python_version(), **found}
@@ -205,8 +294,8 @@ def table(cases: Sequence[Case], seeds: Sequence[int], results: Results) -> list
             [
                 case.name,
                 f"{case.steps:,}",
-                *("–" if value is None else f"{value:.1f}" for value in returns),
-                f"{mean(known):.1f}" if known else "–",
+                *("–" if value is None else spelled(value) for value in returns),
+                spelled(mean(known)) if known else "–",
                 case.wanted,
                 f"{sum(map(case.is_met, known))} of {len(seeds)}",
                 "–" if seconds is None else f"{seconds:.0f}",
@@ -231,21 +320,18 @@ def as_markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([head, "|---|" + "--:|" * (len(rows[0]) - 1), *body])
 
 
-def report(cases: Sequence[Case], seeds: Sequence[int], results: Results) -> str:
+def section(part: Part, cases: Sequence[Case], seeds: Sequence[int], results: Results) -> str:
     told = results.told(cases, seeds)
     dates = sorted({one["date"] for one in told})
     used = sorted({", ".join(f"{name} {version}" for name, version in one["versions"].items()) for one in told})
     commands = "\n".join(f"ludus {shlex.join(case.command(seeds[0]))}" for case in cases)
-    return f"""# What is learnt
+    return f"""{part.heading}
 
-Returns of greedy play, means over {EPISODES} episodes, one column for each seed. The settings are those that `ludus
-train` has for these environments and those in the commands below, the same for every seed. `make learn` makes this page
-again. Seconds are the mean over the runs of a case; two are run at a time, unless they need both cores.
+{part.intro}
 
 {as_markdown(table(cases, seeds, results))}
 
-`ppo-hidden-velocity` is there to fail: without memory the environment of `examples/hidden_velocity.py` cannot be
-played well, so what the one with an LSTM reaches is due to its memory.
+{part.note}
 
 The commands; `--seed` is {", ".join(map(str, seeds))}:
 
@@ -258,7 +344,15 @@ The commands; `--seed` is {", ".join(map(str, seeds))}:
 """
 
 
-def as_json(cases: Sequence[Case], seeds: Sequence[int], results: Results) -> dict[str, Any]:
+def with_section(page: str, name: str, text: str) -> str:
+    """The page with the section of one part replaced, or added in the order of the parts; the others stay."""
+    first, _, second = page.partition(f"\n{PARTS['untuned'].heading}\n")
+    found = {"tuned": first.strip(), "untuned": f"{PARTS['untuned'].heading}\n{second}".strip() if second else ""}
+    found[name] = text.strip()
+    return "\n\n".join(text for text in found.values() if text) + "\n"
+
+
+def as_json(cases: Sequence[Case], seeds: Sequence[int], results: Results) -> list[dict[str, Any]]:
     rows = []
     for case in cases:
         returns = results.returns(case, seeds)
@@ -270,20 +364,26 @@ def as_json(cases: Sequence[Case], seeds: Sequence[int], results: Results) -> di
                 "env": case.env,
                 "steps": case.steps,
                 "bar": case.bar,
+                "measure": case.measure,
                 "is_limit": case.is_limit,
-                "returns": dict(zip(map(str, seeds), returns, strict=True)),
+                "returns": {
+                    str(seed): value if value is None or isfinite(value) else None
+                    for seed, value in zip(seeds, returns, strict=True)
+                },
                 "num_met": sum(met),
                 "num_seeds": len(seeds),
                 "seconds": results.seconds(case, seeds),
             }
         )
-    return {"cases": rows, "versions": versions()}
+    return rows
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", metavar="CASE,…", help="these cases: " + ", ".join(case.name for case in CASES))
-    parser.add_argument("--seeds", metavar="N,…", default=",".join(map(str, SEEDS)), help="default: 1,2,3,4,5")
+    known = {case.name: case for part in PARTS.values() for case in part.cases}
+    parser.add_argument("--part", choices=(*PARTS, "all"), default="all", help="which cases (default: all)")
+    parser.add_argument("--only", metavar="CASE,…", help="these cases: " + ", ".join(known))
+    parser.add_argument("--seeds", metavar="N,…", help="default: 1,2,3,4,5; 1,2,3 of those that are not tuned for")
     parser.add_argument("--jobs", metavar="N", type=int, default=2, help="runs at a time (default: 2)")
     parser.add_argument(
         "--out",
@@ -296,23 +396,27 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
         "--report",
         metavar="FILE.md",
         type=Path,
-        help="write the page there, with whatever is known (default: docs/, once all runs are)",
+        help="write the page there, with whatever is known (default: docs/, once all runs of a part are)",
     )
     parser.add_argument("--json", action="store_true", help="end with one line of JSON on standard output")
     args = parser.parse_args(words)
-    known = {case.name: case for case in CASES}
     names = args.only.split(",") if args.only else list(known)
     if missing := [name for name in names if name not in known]:
         parser.error(f"there is no case {missing[0]!r}; there are {', '.join(known)}")
-    args.cases = [known[name] for name in names]
-    args.seeds = [int(seed) for seed in args.seeds.split(",")]
+    args.asked = [  # (part, its cases that were asked for, seeds)
+        (name, cases, [int(seed) for seed in args.seeds.split(",")] if args.seeds else part.seeds)
+        for name, part in PARTS.items()
+        if args.part in (name, "all") and (cases := [case for case in part.cases if case.name in names])
+    ]
+    if not args.asked:
+        parser.error(f"--part {args.part} has none of the cases {args.only}")
     return args
 
 
 def main(words: Sequence[str] | None = None) -> int:
     args = parse(words)
     results = Results(args.out)
-    wanted = [Run(case, seed) for case in args.cases for seed in args.seeds]
+    wanted = [Run(case, seed) for _, cases, seeds in args.asked for case in cases for seed in seeds]
     missing = [run for run in wanted if results.find(run) is None]
     if len(missing) < len(wanted):
         print(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {args.out}", file=sys.stderr)
@@ -321,17 +425,28 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"interrupted; what is done is in {args.out}, and the same command goes on", file=sys.stderr)
         return 130
-    print(as_text(table(args.cases, args.seeds, results)))
-    is_whole = len(results.told(CASES, SEEDS)) == len(CASES) * len(SEEDS)
-    if args.report is not None:
-        args.report.write_text(report(args.cases, args.seeds, results), encoding="utf-8")
-    elif is_whole:
-        REPORT.write_text(report(CASES, SEEDS, results), encoding="utf-8")
-    told = as_json(args.cases, args.seeds, results)
+    for _, cases, seeds in args.asked:
+        print(as_text(table(cases, seeds, results)))
+    write_page(args, results)
+    told = {"cases": [row for _, cases, seeds in args.asked for row in as_json(cases, seeds, results)]}
     if args.json:
-        print(json.dumps(told))
+        print(json.dumps({**told, "versions": versions()}))
     is_all_met = all(row["num_met"] == row["num_seeds"] for row in told["cases"])
     return 0 if is_all_met and not num_failed else 1
+
+
+def write_page(args: argparse.Namespace, results: Results) -> None:
+    """To the file that was asked for, whatever is known; else to docs/, each part once all its runs are known."""
+    if args.report is not None:
+        texts = [section(PARTS[name], cases, seeds, results) for name, cases, seeds in args.asked]
+        args.report.write_text("\n".join(texts), encoding="utf-8")
+        return
+    for name, _, _ in args.asked:
+        part = PARTS[name]
+        if len(results.told(part.cases, part.seeds)) == len(part.cases) * len(part.seeds):
+            page = REPORT.read_text(encoding="utf-8") if REPORT.exists() else ""
+            text = section(part, part.cases, part.seeds, results)
+            REPORT.write_text(with_section(page, name, text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ from ludus.cli.main import main
 def test_each_trial_is_a_row_with_how_far_it_is_and_what_it_reached(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_trial(tmp_path / "monday", result=RESULT)
+    make_trial(tmp_path / "monday", result=RESULT | {"eval_sampled_return_mean": 480.5, "return_mean": 450.0})
     make_trial(tmp_path / "tuesday")
     make_trial(tmp_path / "wednesday", checkpoint=None)
     make_trial(tmp_path / "thursday", driver_pid=os.getpid())
     assert main(["list", "--project", str(tmp_path)]) == 0
     rows = {line.split()[0]: " ".join(line.split()) for line in capsys.readouterr().out.splitlines() if line.strip()}
-    assert rows["monday"].startswith("monday ppo CartPole-v1 3 10,000 / 10,000 487.2 ended")
+    assert rows["monday"].startswith("monday ppo CartPole-v1 3 10,000 / 10,000 487.2 480.5 450.0 ended")
     assert rows["tuesday"].startswith("tuesday ppo CartPole-v1 3 5,500 / 10,000 50.0 stopped: resumable")
     assert "stopped: no checkpoint" in rows["wednesday"]
     assert "running" in rows["thursday"]

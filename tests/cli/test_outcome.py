@@ -78,3 +78,53 @@ def test_episodes_that_were_cut_off_and_evaluations_that_failed_are_told(
     assert "over 100 episodes, played greedily, 7 of them cut off before their end" in capsys.readouterr().out
     _follow(lambda on_progress: Ended(eval_episodes=0, eval_error="EnvError: the game broke"), project=tmp_path)
     assert "the evaluation failed: EnvError: the game broke" in capsys.readouterr().out
+
+
+SAMPLED = {"eval_sampled_return_mean": 480.0, "eval_sampled_return_std": 12.0, "eval_sampled_episodes": 50}
+TRAINED = {"return_mean": 450.04, "return_std": 60.0, "return_clipped": False}
+
+
+def test_greedy_sampled_and_training_returns_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _follow(lambda on_progress: Ended(**SAMPLED, **TRAINED), project=tmp_path)
+    out = capsys.readouterr().out
+    assert "return 487.2 ± 10.5 over 100 episodes, played greedily" in out
+    assert "sampled: 480.0 ± 12.0 over 50 episodes" in out
+    assert "training: 450.0 ± 60.0, its last episodes\n" in out
+    assert "differ" not in out
+
+
+def test_a_training_return_of_clipped_rewards_is_labelled_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _follow(lambda on_progress: Ended(**TRAINED | {"return_clipped": True}), project=tmp_path)
+    assert "training: 450.0 ± 60.0, its last episodes, rewards clipped\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("greedy", "sampled", "std", "differs"),
+    [
+        (378e6, 21.6e6, 1e6, True),
+        (-1200.0, -150.0, 100.0, True),
+        (100.0, 76.0, 1.0, False),
+        (100.0, 20.0, 300.0, False),
+    ],
+)
+def test_it_is_said_when_greedy_and_sampled_returns_differ_a_lot(
+    tmp_path: Path, greedy: float, sampled: float, std: float, differs: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    returns = {"eval_return_mean": greedy, "eval_sampled_return_mean": sampled, "eval_sampled_episodes": 100}
+    stds = {"eval_return_std": std, "eval_sampled_return_std": std}
+    _follow(lambda on_progress: Ended(**returns, **stds), project=tmp_path)
+    assert ("differ a lot" in capsys.readouterr().out) == differs
+
+
+def test_where_agents_compete_their_returns_and_matches_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agents = {"eval_return_mean/player_0": 0.25, "eval_return_mean/player_1": -0.25}
+    matches = {"eval_vs_random": 0.925, "eval_vs_episodes": 100, "eval_vs_earlier": 0.7, "eval_vs_earlier_step": 5_000}
+    _follow(lambda on_progress: Ended(**agents, **matches), project=tmp_path)
+    out = capsys.readouterr().out
+    assert "by agent: player_0 0.2, player_1 -0.2" in out
+    assert "against random play: won 92% of 100 games, each side played equally, draws count half" in out
+    assert "against itself at step 5,000: won 70%" in out

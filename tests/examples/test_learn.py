@@ -44,12 +44,12 @@ def test_every_case_has_settings_that_ludus_train_understands(learn: ModuleType)
     from ludus.cli import train
     from ludus.cli.main import _parsers
 
-    for case in learn.CASES:
+    for case in (*learn.CASES, *learn.UNTUNED_CASES):
         words = case.command(3)
         parser, own = _parsers("train")
         train.add_arguments(own, words[1:])
         args = parser.parse_args(words)
-        assert (args.steps, args.seed, args.eval_episodes) == (case.steps, 3, 100)
+        assert (args.steps, args.seed, args.eval_episodes) == (case.steps, 3, case.episodes)
 
 
 def test_a_run_that_is_known_is_not_made_again(learn: ModuleType, trained: list[Any], tmp_path: Path) -> None:
@@ -98,3 +98,47 @@ def test_a_case_that_is_not_there_is_answered_with_those_that_are(
     with pytest.raises(SystemExit):
         learn.main(["--only", "ppo-cartpol"])
     assert "ppo-cartpole" in capsys.readouterr().err
+
+
+def test_one_part_can_be_run_alone_with_its_own_seeds_and_measures(
+    learn: ModuleType, trained: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# What is learnt\n\nby some\n\n## Not tuned for\n\nold\n")
+    monkeypatch.setattr(learn, "REPORT", page)
+    assert learn.main(["--out", str(tmp_path / "r.jsonl"), "--part", "untuned"]) == 1
+    assert sorted(trained) == sorted((case.name, seed) for case in learn.UNTUNED_CASES for seed in (1, 2, 3))
+    text = page.read_text()
+    assert text.startswith("# What is learnt\n\nby some\n\n## Not tuned for\n")
+    assert "old" not in text.partition("## Not tuned for")[2]
+    assert "| one-step | 100,000 | 472.0 | 474.0 | 476.0 | 474.0 | ≥ 0.9 | 3 of 3 | 12 |" in text
+    assert "| tic-tac-toe | 200,000 | nan | nan | nan | nan | ≥ 0.9 | 0 of 3 | 12 |" in text  # nothing was measured
+
+
+def test_a_part_replaces_its_own_section_and_keeps_the_other(learn: ModuleType) -> None:
+    page = "# What is learnt\n\nmuch\n"
+    page = learn.with_section(page, "untuned", "## Not tuned for\n\nlittle\n")
+    assert page == "# What is learnt\n\nmuch\n\n## Not tuned for\n\nlittle\n"
+    page = learn.with_section(page, "tuned", "# What is learnt\n\nmore\n")
+    assert page == "# What is learnt\n\nmore\n\n## Not tuned for\n\nlittle\n"
+
+
+UNTUNED = "byte_planes dial corners locks cards t_maze one_step endless small_breakout"
+
+
+@pytest.mark.parametrize("name", UNTUNED.split())
+def test_an_untuned_env_keeps_to_its_spaces_and_is_decided_by_its_seed(name: str) -> None:
+    from ludus import envs
+    from ludus.testing.worlds import RandomPlayer, assert_same, copied
+
+    moments = []
+    for _ in range(2):
+        worlds = envs.make(f"{SCRIPT.with_name('untuned_envs.py')}:{name}", 2)
+        player, now, seen = RandomPlayer(worlds.spec, seed=0), worlds.reset(seed=1), []
+        for _ in range(60):
+            now = worlds.step(player(now))
+            seen.append(copied(now))
+        assert worlds.statistics().num_failures == 0  # one whose observation is outside of its space has failed
+        worlds.close()
+        moments.append(seen)
+    assert_same(*moments)

@@ -81,6 +81,52 @@ class Absent(ParallelEnv):  # type: ignore[misc]
         return dict.fromkeys(self.agents, value)
 
 
+class Higher(ParallelEnv):  # type: ignore[misc]
+    """Each of two agents names a number for five rounds; the higher one gets 1 for the round and the other loses it."""
+
+    metadata = {"name": "higher"}  # noqa: RUF012
+    possible_agents = ["left", "right"]  # noqa: RUF012
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(0.0, 1.0, (1,), np.float32)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(4)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = list(self.possible_agents)
+        self._steps = 0
+        return self._of(np.zeros(1, np.float32)), self._of({})
+
+    def step(self, actions: Any) -> Any:
+        self._steps += 1
+        lead = float(np.sign(int(actions["left"]) - int(actions["right"])))
+        is_over = self._of(self._steps == 5)
+        seen, infos, never = self._of(np.zeros(1, np.float32)), self._of({}), self._of(False)
+        if self._steps == 5:
+            self.agents = []
+        return seen, {"left": lead, "right": -lead}, is_over, never, infos
+
+    def _of(self, value: Any) -> dict[str, Any]:
+        return dict.fromkeys(self.agents, value)
+
+
+class Sharing(Higher):
+    """As `Higher`, but both get what the left one names."""
+
+    def step(self, actions: Any) -> Any:
+        seen, rewards, *others = super().step(actions)
+        return seen, dict.fromkeys(rewards, float(actions["left"])), *others
+
+
+def higher() -> Higher:
+    return Higher()
+
+
+def sharing() -> Sharing:
+    return Sharing()
+
+
 def noisy() -> Noisy:
     return Noisy()
 

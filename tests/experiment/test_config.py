@@ -135,3 +135,35 @@ def test_files_of_ones_own_are_named_by_their_whole_path(tmp_path: Path, monkeyp
     assert config.network.model == f"{tmp_path}/mine.py:build"
     other = resolve("ppo", "my_package.games:make", {"model": "my_package:build"})
     assert (other.train.env, other.network.model) == ("my_package.games:make", "my_package:build")
+
+
+# --- the env arguments of evaluations
+
+
+@pytest.mark.parametrize(
+    ("env", "env_args", "expected"),
+    [
+        ("CartPole-v1", {"max_episode_steps": 9}, {"max_episode_steps": 9}),
+        ("ALE/Pong-v5", {}, {"reward_clipping": False}),
+        ("ALE/Pong-v5", {"episodic_life": True, "noop_max": 4},
+         {"reward_clipping": False, "episodic_life": False, "noop_max": 4}),
+        ("ALE/Pong-v5", {"reward_clipping": False}, {"reward_clipping": False}),
+        ("envpool:Pong-v5", {}, {}),
+        ("envpool:Pong-v5", {"reward_clip": True}, {"reward_clip": False}),
+        ("envpool:CartPole-v1", {}, {}),
+    ],
+)  # fmt: skip
+def test_evaluations_leave_out_what_an_adapter_has_for_training_only(
+    env: str, env_args: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    config = resolve("ppo", env, {"env_args": json.dumps(env_args)})
+    assert config.env_args == env_args
+    assert config.eval_env_args == expected
+
+
+def test_env_args_of_evaluations_go_over_all_others() -> None:
+    given = {"env_args": '{"noop_max": 4}', "eval_env_args": '{"noop_max": 1, "reward_clipping": true}'}
+    config = resolve("ppo", "ALE/Pong-v5", given)
+    assert config.eval_env_args == {"noop_max": 1, "reward_clipping": True}
+    with pytest.raises(ConfigError, match="eval_env_args is not JSON"):
+        resolve("ppo", "CartPole-v1", {"eval_env_args": "{"})

@@ -60,6 +60,20 @@ def test_episodes_of_worlds_that_raise_do_not_count() -> None:
     assert told.lengths == (10,) * 30
 
 
+def test_the_return_on_ale_is_the_score_of_the_game_though_training_clips_rewards() -> None:
+    frames = '{"max_num_frames_per_episode": 600, "noop_max": 1, "img_height": 36, "img_width": 36}'
+    policy, config = made("ALE/SpaceInvaders-v5", env_args=frames)
+    score = evaluation.evaluate(policy, config, episodes=1, seed=1, greedy=False)
+    assert score.mean >= 10  # the game gives 5 to 30 for each invader, of which so few frames are enough for some
+
+
+def test_evaluations_have_their_own_env_args() -> None:
+    policy, config = made(f"{ODD}:endless", env_args='{"one_in": 1}', eval_env_args='{"one_in": 1000000}')
+    assert evaluation.evaluate(policy, config, episodes=3, seed=1).lengths == (10,) * 3
+    again = evaluation.evaluate(policy, config, episodes=3, seed=1, max_steps=20, env_args={"one_in": 1})
+    assert again.lengths == (20,) * 3
+
+
 # --- episodes that do not end
 
 

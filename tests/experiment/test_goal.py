@@ -123,3 +123,13 @@ def test_an_evaluation_that_fails_reaches_nothing_and_is_not_tried_at_every_turn
     for num_steps in range(1_000, 20_001, 1_000):
         assert not is_reached(150.0, num_steps)
     assert asked_at == [1_000, 2_000, 3_000, 6_000, 12_000]
+
+
+def test_where_training_clips_rewards_it_is_asked_however_little_training_returns(played: Played) -> None:
+    goal = Goal(400.0, resolve("ppo", "ALE/Breakout-v5", {}))
+    asked_at = []
+    for num_steps in range(1_000, 100_001, 1_000):
+        before = played.count
+        goal.is_reached(None, [20.0] * 20, num_steps, seed=0)  # type: ignore[arg-type]
+        asked_at += [num_steps] * (played.count - before)
+    assert asked_at == [1_000, 20_000, 40_000, 60_000, 80_000, 100_000]  # each plays 2,000 steps

@@ -82,6 +82,14 @@ def test_the_last_value_of_a_name_stays_until_another_comes() -> None:
         assert "return 7.0   lag 2.0" in stream.getvalue()
 
 
+def test_the_return_of_training_is_called_what_it_is() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Progress(100, return_label="clipped return", stream=stream, clock=clock) as progress:
+        clock.now += 3.0
+        progress.update(20, {"episode/return": 7.0})
+    assert "clipped return 7.0" in stream.getvalue()
+
+
 def test_a_live_view_is_drawn_at_most_five_times_a_second() -> None:
     clock, stream = Clock(), io.StringIO()
     with Progress(1000, True, stream=stream, clock=clock) as progress:

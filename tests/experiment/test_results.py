@@ -25,7 +25,7 @@ def test_a_trial_that_was_stopped_tells_how_far_it_came(tmp_path: Path) -> None:
     assert summary.name == "monday"
     assert (summary.algorithm, summary.env, summary.seed) == ("ppo", "CartPole-v1", 3)
     assert (summary.steps, summary.total_steps, summary.saved_step) == (5500, 10_000, 4000)
-    assert summary.last_return == 50.0
+    assert (summary.greedy_return, summary.sampled_return, summary.training_return) == (None, None, 50.0)
     assert summary.status == "stopped"
     assert summary.age_s == pytest.approx(60, abs=10)
 
@@ -35,10 +35,11 @@ def test_without_a_checkpoint_a_stopped_trial_is_lost(tmp_path: Path) -> None:
 
 
 def test_one_that_has_a_result_has_ended_and_tells_its_evaluation(tmp_path: Path) -> None:
-    summary = results.summarise(make_trial(tmp_path / "monday", result=RESULT))
+    returns = {"eval_sampled_return_mean": 480.5, "return_mean": 450.0}
+    summary = results.summarise(make_trial(tmp_path / "monday", result=RESULT | returns))
     assert summary.status == "ended"
     assert summary.steps == 10_000
-    assert summary.last_return == 487.25
+    assert (summary.greedy_return, summary.sampled_return, summary.training_return) == (487.25, 480.5, 450.0)
 
 
 def test_one_whose_driver_lives_is_running_even_if_it_had_ended_before(tmp_path: Path) -> None:

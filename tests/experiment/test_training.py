@@ -295,12 +295,98 @@ def test_a_run_whose_evaluation_fails_has_its_result(tmp_path: Path, monkeypatch
     def fail(*_args: Any, **_kwargs: Any) -> None:
         raise EnvError("the game broke")
 
-    monkeypatch.setattr("ludus.experiment.training.evaluate", fail)
+    monkeypatch.setattr("ludus.experiment.final_evaluation.evaluate", fail)
     run = train(tmp_path, trial="monday")
     assert run.result["eval_error"] == "EnvError: the game broke"
     assert (run.result["eval_return_mean"], run.result["eval_episodes"]) == (None, 0)
     assert json.loads((tmp_path / "monday" / "result.json").read_text()) == run.result
     assert runs.resume("monday", project=str(tmp_path)).result == run.result
+
+
+def test_a_run_reports_greedy_sampled_and_training_returns(tmp_path: Path) -> None:
+    run = train(tmp_path, steps=1_000, eval_episodes=6)
+    result, last = run.result, read_metrics(run.trial_dir)[-1]
+    assert (result["eval_episodes"], result["eval_sampled_episodes"]) == (6, 6)
+    for greedy, name in ((True, "eval"), (False, "eval_sampled")):
+        again = runs.evaluate(run.trial_dir, episodes=6, seed=1 + 104_729, greedy=greedy)
+        assert (again["return_mean"], again["return_std"]) == (
+            result[f"{name}_return_mean"],
+            result[f"{name}_return_std"],
+        )
+    assert result["eval_return_mean"] != result["eval_sampled_return_mean"]
+    assert last["eval/return"] == result["eval_return_mean"]
+    assert last["eval/sampled_return"] == result["eval_sampled_return_mean"]
+    *_, trained = (line for line in read_metrics(run.trial_dir) if "episode/return" in line)
+    assert result["return_mean"] == trained["episode/return"]
+    assert result["episodes"] == trained["episode/count"] > 0
+
+
+def test_of_long_episodes_fewer_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ludus.experiment.final_evaluation._MAX_SAMPLED_STEPS", 360)
+    run = train(tmp_path, f"{ODD}:endless", eval_episodes=20, eval_max_steps=30)
+    assert (run.result["eval_episodes"], run.result["eval_sampled_episodes"]) == (20, 12)
+
+
+def test_evaluations_and_the_goal_are_played_with_the_env_args_of_evaluation(tmp_path: Path) -> None:
+    ended = '{"one_in": 1000000}'
+    settings = {"env_args": '{"one_in": 4}', "eval_env_args": ended, "eval_max_steps": 30, "eval_episodes": 8}
+    run = train(tmp_path, f"{ODD}:endless", steps=5_000, num_envs=32, stop_at_return=10.0, **settings)
+    assert run.result["steps"] < 5_000  # with the args of training some are cut off, and the goal is not reached
+    assert run.result["eval_return_mean"] == run.result["eval_sampled_return_mean"] == 10.0
+    assert run.result["eval_env_args"] == json.loads(ended)
+    assert runs.evaluate(run.trial_dir, episodes=8, env_args='{"one_in": 1}', max_steps=15)["return_mean"] == 15.0
+
+
+def test_where_agents_compete_a_run_reports_them_one_by_one_and_plays_random_and_its_earlier_self(
+    tmp_path: Path,
+) -> None:
+    run = train(tmp_path, f"{ODD}:higher", steps=4_000, num_steps=32, learning_rate=3e-3, eval_episodes=20)
+    result, last = run.result, read_metrics(run.trial_dir)[-1]
+    assert result["return_mean"] == pytest.approx(0.0, abs=1e-9)
+    assert result["return_mean/left"] == pytest.approx(-result["return_mean/right"])
+    assert result["eval_return_mean/left"] == -result["eval_return_mean/right"]
+    assert result["eval_vs_episodes"] == 20
+    assert result["eval_vs_random"] > 0.7  # it has learnt to name high numbers
+    assert result["eval_vs_random_return_mean"] > 1.0
+    assert 0.5 <= result["eval_vs_earlier"] <= 1.0
+    assert 2_000 <= result["eval_vs_earlier_step"] < 2_200  # halfway
+    assert (last["eval/vs_random"], last["eval/vs_earlier"]) == (result["eval_vs_random"], result["eval_vs_earlier"])
+    *_, trained = (line for line in read_metrics(run.trial_dir) if "episode/return" in line)
+    assert trained["episode/return/left"] == result["return_mean/left"]
+
+
+def test_where_agents_share_their_reward_nothing_is_played_against_others(tmp_path: Path) -> None:
+    result = train(tmp_path, f"{ODD}:sharing").result
+    assert result["return_mean/left"] == result["return_mean/right"] > 0
+    assert "eval_vs_random" not in result
+
+
+@pytest.mark.parametrize("env", [f"{ODD}:higher", "pettingzoo:connect_four_v3"])
+def test_a_step_of_an_env_counts_once_however_many_agents_act_in_it(tmp_path: Path, env: str) -> None:
+    training = wiring.embedded(resolve("ppo", env, TINY), tmp_path)
+    with training:
+        before = [group.worlds.statistics().num_steps for group in training.flow._source._simulator._groups]  # type: ignore[attr-defined]
+        assert before == [0]
+        for _ in range(3):
+            training.turn()
+        [after] = [group.worlds.statistics().num_steps for group in training.flow._source._simulator._groups]  # type: ignore[attr-defined]
+    assert training.num_steps == after
+
+
+@pytest.mark.usefixtures("told_at_every_update")
+def test_the_earlier_self_outlives_a_stop(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"steps": 1_000, "num_steps": 32}
+    whole = train(tmp_path, f"{ODD}:higher", trial="whole", **settings).result
+
+    def late(step: int, values: dict[str, float]) -> None:
+        if step > 600:
+            raise Enough
+
+    with pytest.raises(Enough):
+        train(tmp_path, f"{ODD}:higher", trial="part", on_progress=late, **settings)
+    resumed = runs.resume("part", project=str(tmp_path)).result
+    for name in ("eval_vs_earlier_step", "eval_vs_earlier", "eval_vs_random", "return_mean/left", "episodes"):
+        assert resumed[name] == whole[name], name
 
 
 def test_weights_that_are_not_finite_are_never_in_a_checkpoint(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ class _Episodes:
     seed: int = option(0, help="of the environments", minimum=0, maximum=MAX_SEED)
     max_steps: int | None = option(None, help="steps of an episode; none: as the trial has it", minimum=1)
     greedy: bool = option(True, help="take the likeliest action instead of a sample")
+    env_args: str = option("{}", help="arguments of the environment, over those of the trial's evaluation, as JSON")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

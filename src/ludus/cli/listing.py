@@ -1,4 +1,7 @@
-"""`ludus list`: the trials of a project: how far they are, what they reached."""
+"""`ludus list`: the trials of a project: how far they are, and the returns they reached.
+
+The returns are those of greedy and of sampled play in the evaluation at the end, and that of training.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("trial", "algorithm", "environment"):
         table.add_column(column)
-    for column in ("seed", "steps", "return"):
+    for column in ("seed", "steps", "greedy", "sampled", "training"):  # the last three are returns
         table.add_column(column, justify="right")
     table.add_column("status")
     table.add_column("age", justify="right")
@@ -54,7 +57,10 @@ def _row(trial: results.TrialSummary) -> list[text.Text]:
         text.Text(trial.env),
         text.Text("" if trial.seed is None else str(trial.seed)),
         text.Text(f"{trial.steps:,}{total}"),
-        text.Text("" if trial.last_return is None else f"{trial.last_return:.1f}"),
+        *(
+            text.Text("" if value is None else f"{value:.1f}")
+            for value in (trial.greedy_return, trial.sampled_return, trial.training_return)
+        ),
         text.Text(status, style=colour),
         text.Text(_age(trial.age_s)),
     ]

@@ -17,6 +17,8 @@ from ludus.experiment import progress, results
 
 __all__ = ["OnProgress", "Run", "add_arguments", "follow", "process_began"]
 
+_MOST_AGENTS = 8
+
 OnProgress = Callable[[int, Mapping[str, float]], None]
 
 
@@ -32,12 +34,21 @@ def add_arguments(parser: Any) -> None:
 
 
 def follow(
-    start: Callable[[OnProgress], Run], args: argparse.Namespace, *, total_steps: int, project: str, trial: str | None
+    start: Callable[[OnProgress], Run],
+    args: argparse.Namespace,
+    *,
+    total_steps: int,
+    project: str,
+    trial: str | None,
+    is_clipped: bool = False,
 ) -> int:
-    """Run `start` with progress shown, then print how it ended. Returns the exit code: 130 if it was stopped."""
+    """Run `start` with progress shown, then print how it ended. Returns the exit code: 130 if it was stopped.
+
+    `is_clipped`: the return of training is one of clipped rewards, and is labelled so.
+    """
     began = time.time()
     try:
-        with progress.Progress(total_steps) as shown:
+        with progress.Progress(total_steps, return_label="clipped return" if is_clipped else "return") as shown:
             result = start(shown.update).result
     except KeyboardInterrupt:
         print(_stopped(_find(project, trial, began=began), project), file=sys.stderr)
@@ -67,12 +78,7 @@ def _sentences(result: Mapping[str, Any]) -> str:
         f"{result['algorithm']} on {result['env']}, seed {result['seed']}: {result['steps']:,} steps in "
         f"{result['seconds']:.1f} s ({result['steps_per_second']:,.0f} steps/s)"
     ]
-    if result.get("eval_episodes"):
-        cut_off = result.get("eval_cut_off")
-        lines.append(
-            f"return {result['eval_return_mean']:.1f} ± {result['eval_return_std']:.1f} over {result['eval_episodes']} "
-            f"episodes, played greedily{f', {cut_off} of them cut off before their end' if cut_off else ''}"
-        )
+    lines += _returns(result)
     if result.get("eval_error"):
         lines.append(f"the evaluation failed: {result['eval_error']}")
     if result.get("time"):
@@ -83,6 +89,43 @@ def _sentences(result: Mapping[str, Any]) -> str:
         lines.append("idle: " + ", ".join(f"{worker} {part:.0%}" for worker, part in result["idle"].items()))
     lines.append(f"trial {result['trial']}, weights {str(result['weights_hash'])[:12]}")
     return "\n".join(lines)
+
+
+def _returns(result: Mapping[str, Any]) -> list[str]:
+    """Greedy, sampled and training returns, as far as there are any."""
+    lines = []
+    if result.get("eval_episodes"):
+        cut_off = result.get("eval_cut_off")
+        lines.append(
+            f"return {_spread(result, 'eval')} over {result['eval_episodes']} episodes, played greedily"
+            f"{f', {cut_off} of them cut off before their end' if cut_off else ''}"
+        )
+    if result.get("eval_sampled_episodes"):
+        lines.append(
+            f"sampled: {_spread(result, 'eval_sampled')} over {result['eval_sampled_episodes']} episodes, "
+            "with actions sampled as in training"
+        )
+    if result.get("return_mean") is not None:
+        clipped = ", rewards clipped" if result.get("return_clipped") else ""
+        lines.append(f"training: {result['return_mean']:.1f} ± {result['return_std']:.1f}, its last episodes{clipped}")
+    if by_agent := [name for name in result if name.startswith("eval_return_mean/") and result[name] is not None]:
+        agents = ", ".join(f"{name.partition('/')[2]} {result[name]:.1f}" for name in by_agent[:_MOST_AGENTS])
+        lines.append(f"by agent: {agents}{', …' if len(by_agent) > _MOST_AGENTS else ''}")
+    if result.get("eval_vs_random") is not None:
+        games = f"of {result['eval_vs_episodes']} games, each side played equally, draws count half"
+        lines.append(f"against random play: won {result['eval_vs_random']:.0%} {games}")
+    if result.get("eval_vs_earlier") is not None:
+        lines.append(f"against itself at step {result['eval_vs_earlier_step']:,}: won {result['eval_vs_earlier']:.0%}")
+    if results.differs_by_sampling(result):
+        lines.append(
+            "greedy and sampled returns differ a lot: the likeliest action is not what was trained. Compare both "
+            "before you serve this policy; `ludus evaluate --no-greedy` plays more samples."
+        )
+    return lines
+
+
+def _spread(result: Mapping[str, Any], name: str) -> str:
+    return f"{result[f'{name}_return_mean']:.1f} ± {result[f'{name}_return_std']:.1f}"
 
 
 # --- a run that was stopped

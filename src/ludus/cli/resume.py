@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 
 from ludus.cli import options, outcome
+from ludus.envs import registry as envs_by_name
+from ludus.experiment import config as configs
 from ludus.experiment import results
 
 __all__ = ["add_arguments", "run"]
@@ -18,7 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     folder = results.find_trained(args.trial, project=args.project)
-    total_steps = int(results.read_config(folder)["train"].get("steps", 1))
+    train = results.read_config(folder)["train"]
+    total_steps = int(train.get("steps", 1))
+    env_args = configs.parse_env_args(train.get("env_args", "{}"), setting="env_args")
+    is_clipped = envs_by_name.clips_rewards(train.get("env", "?"), env_args)
 
     def start(on_progress: outcome.OnProgress) -> outcome.Run:
         from ludus.remote import training  # brings torch
@@ -26,4 +31,6 @@ def run(args: argparse.Namespace) -> int:
         began = outcome.process_began()
         return training.resume(folder, project=args.project, on_progress=on_progress, began=began)
 
-    return outcome.follow(start, args, total_steps=total_steps, project=args.project, trial=str(folder))
+    return outcome.follow(
+        start, args, total_steps=total_steps, project=args.project, trial=str(folder), is_clipped=is_clipped
+    )

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ludus.cli import options, outcome
+from ludus.envs import registry as envs_by_name
 from ludus.experiment import config as configs
 from ludus.learn.algorithms import registry
 
@@ -41,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
 
 def run(args: argparse.Namespace) -> int:
     settings = _settings(args)
-    train = configs.resolve(args.algorithm, args.env, settings).train
+    config = configs.resolve(args.algorithm, args.env, settings)
+    train = config.train
 
     def start(on_progress: outcome.OnProgress) -> outcome.Run:
         from ludus.remote import training  # brings torch
@@ -49,7 +51,14 @@ def run(args: argparse.Namespace) -> int:
         began = outcome.process_began()
         return training.train(args.algorithm, args.env, on_progress=on_progress, began=began, **settings)
 
-    return outcome.follow(start, args, total_steps=train.steps, project=train.project, trial=train.trial)
+    return outcome.follow(
+        start,
+        args,
+        total_steps=train.steps,
+        project=train.project,
+        trial=train.trial,
+        is_clipped=envs_by_name.clips_rewards(train.env, config.env_args),
+    )
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:

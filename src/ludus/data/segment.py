@@ -87,8 +87,14 @@ class Segment:
 
     @property
     def num_active(self) -> int:
-        """How many of its steps count: the environment steps that it holds."""
+        """How many of its steps count, over all rows: those in which an agent acted."""
         return int(self.active[:-1].sum())
+
+    def num_env_steps(self, num_agents: int) -> int:
+        """How many steps of envs it holds: a step counts once, however many of the env's agents acted in it."""
+        if num_agents == 1:
+            return self.num_active
+        return int(self.active[:-1].reshape(self.num_steps, -1, num_agents).any(axis=2).sum())
 
     def to_nest(self) -> dict[str, Nest]:
         """For the codec; arrays are shared."""

@@ -12,15 +12,20 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 from ludus.core import Worlds, WorldSpec
 from ludus.errors import EnvError
 
-__all__ = ["PREFIXES", "make", "spec"]
+__all__ = ["PREFIXES", "clips_rewards", "evaluation_args", "make", "spec"]
 
 PREFIXES = {"envpool": "envpool", "pettingzoo": "pettingzoo", "mpe2": "pettingzoo"}
 """What may stand before the colon → the adapter; anything else there is a module."""
+
+_CLIPPING = {"ale": ("reward_clipping", True), "envpool": ("reward_clip", False)}
+"""Adapter → the argument that clips rewards, and its default."""
+_EPISODIC_LIFE = "episodic_life"  # of both: an episode is a life instead of a game
 
 
 def make(name: str, num_worlds: int, *, num_threads: int = 1, **kwargs: Any) -> Worlds:
@@ -44,6 +49,25 @@ def spec(name: str, **kwargs: Any) -> WorldSpec:
         return worlds.spec
     finally:
         worlds.close()
+
+
+def evaluation_args(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments to evaluate with, for worlds that are trained in with `kwargs`.
+
+    What serves training only is left out: clipped rewards, and lives as episodes. So a return is the game's score.
+    """
+    adapter = adapter_of(name)
+    if adapter not in _CLIPPING:
+        return dict(kwargs)
+    setting, default = _CLIPPING[adapter]
+    in_training = {setting: default, **kwargs}
+    return {**kwargs, **{key: False for key in (setting, _EPISODIC_LIFE) if in_training.get(key)}}
+
+
+def clips_rewards(name: str, kwargs: Mapping[str, Any]) -> bool:
+    """Whether worlds of this name, made with `kwargs`, cut rewards to [-1, 1]."""
+    setting, default = _CLIPPING.get(adapter_of(name), ("", False))
+    return bool(kwargs.get(setting, default))
 
 
 def adapter_of(name: str) -> str:

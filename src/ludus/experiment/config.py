@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus import options
+from ludus.envs import registry as env_names
 from ludus.errors import ConfigError
 from ludus.experiment import presets
 from ludus.learn.algorithms import registry
@@ -25,7 +26,7 @@ from ludus.learn.algorithms.algorithm import AlgorithmConfig
 from ludus.learn.networks.config import NetworkConfig
 from ludus.options import option
 
-__all__ = ["MAX_SEED", "Config", "TrainConfig", "resolve"]
+__all__ = ["MAX_SEED", "Config", "TrainConfig", "parse_env_args", "resolve"]
 
 MAX_SEED = 2**63 - 1
 
@@ -37,7 +38,9 @@ class TrainConfig:
     algorithm: str = option("ppo", help="ppo, a2c, impala, appo, or module:Class of your own")
     env: str = option("CartPole-v1", help="the environment's name; see docs/environments.md")
     env_args: str = option("{}", help="further arguments of the environment, as a JSON object")
-    steps: int = option(100_000, help="environment steps to train for", minimum=1)
+    steps: int = option(
+        100_000, help="environment steps to train for; one counts once, however many agents act in it", minimum=1
+    )
     seed: int = option(0, help="decides everything random", minimum=0, maximum=MAX_SEED)
     project: str = option("trials", help="folder of all trials")
     trial: str | None = option(None, help="name of this trial; none: made from the time")
@@ -58,6 +61,9 @@ class TrainConfig:
     eval_max_steps: int | None = option(
         None, help="an episode of evaluation is cut off there; none: at twenty times the longest of training", minimum=1
     )
+    eval_env_args: str = option(
+        "{}", help="arguments of the environment in evaluations, over env_args, as a JSON object"
+    )
     stop_at_return: float | None = option(None, help="end as soon as a greedy evaluation reaches this")
 
 
@@ -71,13 +77,13 @@ class Config:
 
     @property
     def env_args(self) -> dict[str, Any]:
-        try:
-            arguments = json.loads(self.train.env_args)
-        except ValueError as error:
-            raise ConfigError(f"env_args is not JSON: {error}.") from None
-        if not isinstance(arguments, dict):
-            raise ConfigError(f'env_args is {self.train.env_args}: a JSON object such as {{"size": 8}} is due.')
-        return arguments
+        return parse_env_args(self.train.env_args, setting="env_args")
+
+    @property
+    def eval_env_args(self) -> dict[str, Any]:
+        """Those of evaluations: as in training, without what its adapter has for training only, and as configured."""
+        own = parse_env_args(self.train.eval_env_args, setting="eval_env_args")
+        return {**env_names.evaluation_args(self.train.env, self.env_args), **own}
 
     @property
     def flow(self) -> str:
@@ -102,6 +108,7 @@ class Config:
         """Raise `ConfigError` for settings that do not go together."""
         train = self.train
         self.env_args  # noqa: B018 - raises
+        parse_env_args(train.eval_env_args, setting="eval_env_args")
         if self.flow == "async" and self.num_simulators == 0:
             raise ConfigError(
                 "simulators=0 puts all into one process, which takes turns: use flow=sync, or simulators=1."
@@ -160,6 +167,17 @@ def resolve(algorithm: str, env: str, settings: Mapping[str, Any] | None = None)
     config = Config(**parts)
     config.check()
     return config
+
+
+def parse_env_args(text: str, *, setting: str) -> dict[str, Any]:
+    """The arguments of an environment from their JSON. Raises `ConfigError` that names the setting."""
+    try:
+        arguments = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{setting} is not JSON: {error}.") from None
+    if not isinstance(arguments, dict):
+        raise ConfigError(f'{setting} is {text}: it must be a JSON object such as {{"size": 8}}.')
+    return arguments
 
 
 def _absolute(name: str) -> str:

@@ -1,9 +1,9 @@
-"""How good a policy is: whole episodes, greedily played."""
+"""How good a policy is: whole episodes, played greedily or by samples, with the env arguments of evaluation."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus import envs
-from ludus.core import TimeStep
+from ludus.core import TimeStep, Worlds
 from ludus.errors import EnvError
 from ludus.experiment.config import Config
 from ludus.learn.policies.policy import Policy
 
-__all__ = ["Evaluation", "evaluate", "longest_episode"]
+__all__ = ["Evaluation", "PolicyPlayer", "evaluate", "longest_episode", "play"]
 
 _LOG = logging.getLogger(__name__)
 _MOST_WORLDS = 128
@@ -25,11 +25,18 @@ _FEWEST_STEPS, _MOST_STEPS = 1_000, 27_000  # of one episode; as many as ALE's l
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """One return for each agent's episode. Of those that were cut off, what was played until then."""
+    """One return for each agent's episode. Of those that were cut off, what was played until then.
+
+    `agent_of` and `episode_of` say, for each return, the index of its agent in `agents` and the number of the env's
+    episode: returns of one episode have the same.
+    """
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     num_cut_off: int = 0
+    agents: tuple[str, ...] = ("agent",)
+    agent_of: tuple[int, ...] = ()
+    episode_of: tuple[int, ...] = ()
 
     @property
     def num_episodes(self) -> int:
@@ -43,38 +50,69 @@ class Evaluation:
     def std(self) -> float:
         return float(np.std(self.returns))
 
+    def mean_of(self, agent: int) -> float | None:
+        """The mean return of one agent; `None` if it took part in no episode."""
+        own = [total for total, which in zip(self.returns, self.agent_of, strict=True) if which == agent]
+        return float(np.mean(own)) if own else None
+
+
+Choose = Callable[[TimeStep], NDArray[Any]]
+"""One action for each row."""
+
 
 def evaluate(
-    policy: Policy, config: Config, *, episodes: int, seed: int, greedy: bool = True, max_steps: int | None = None
+    policy: Policy,
+    config: Config,
+    *,
+    episodes: int,
+    seed: int,
+    greedy: bool = True,
+    max_steps: int | None = None,
+    env_args: Mapping[str, Any] | None = None,
 ) -> Evaluation:
     """Play so many episodes, each world the same number of them, so that short ones are not over-represented.
 
     One that has not ended after `max_steps` (`None`: as configured, or 27,000) counts as it is then, with a warning;
-    its world plays no further ones. Raises `EnvError` if worlds keep raising.
+    its world plays no further ones. `env_args` go over the configured ones of evaluation. Raises `EnvError` if worlds
+    keep raising.
     """
     num_worlds = min(episodes, _MOST_WORLDS)
-    max_steps = max_steps or config.train.eval_max_steps or _MOST_STEPS
-    worlds = envs.make(config.train.env, num_worlds, num_threads=config.train.env_threads, **config.env_args)
+    arguments = {**config.eval_env_args, **(env_args or {})}
+    worlds = envs.make(config.train.env, num_worlds, num_threads=config.train.env_threads, **arguments)
     try:
-        tally = _Tally(worlds.num_rows, -(-episodes // num_worlds), max_steps)
-        _play(worlds, policy, tally, seed, greedy)
-        told = tally.told(episodes, num_agents=len(worlds.spec.agents))
+        player = PolicyPlayer(policy, worlds.num_rows, seed=seed, greedy=greedy)
+        return play(worlds, player, config, episodes=episodes, seed=seed, max_steps=max_steps)
     finally:
         worlds.close()
-    if not told.returns:
+
+
+def play(
+    worlds: Worlds, choose: Choose, config: Config, *, episodes: int, seed: int, max_steps: int | None
+) -> Evaluation:
+    """Episodes in these worlds by whatever chooses the actions."""
+    max_steps = max_steps or config.train.eval_max_steps or _MOST_STEPS
+    tally = _Tally(worlds.num_rows, -(-episodes // worlds.num_worlds), max_steps)
+    now = worlds.reset(seed)
+    while not tally.is_full:
+        action = choose(now)
+        tally.length += now.active
+        now = worlds.step(action)
+        tally.add(now)
+    played = tally.played(episodes, agents=worlds.spec.agents)
+    if not played.returns:
         raise EnvError(
             f"in {max_steps} steps no agent of {config.train.env} came to act: there is nothing to evaluate."
         )
-    if told.num_cut_off:
+    if played.num_cut_off:
         _LOG.warning(
             "%d of %d episodes of %s had not ended after %d steps and were cut off there: the return is of what was "
             "played. More steps: --eval-max-steps.",
-            told.num_cut_off,
-            told.num_episodes,
+            played.num_cut_off,
+            played.num_episodes,
             config.train.env,
             max_steps,
         )
-    return told
+    return played
 
 
 def longest_episode(config: Config, lengths: Iterable[int]) -> int:
@@ -83,16 +121,21 @@ def longest_episode(config: Config, lengths: Iterable[int]) -> int:
     return config.train.eval_max_steps or min(_MOST_STEPS, max(_FEWEST_STEPS, 20 * longest))
 
 
-def _play(worlds: Any, policy: Policy, tally: _Tally, seed: int, greedy: bool) -> None:
-    runner, memory = policy.runner(), policy.initial_memory(worlds.num_rows)
-    rng = np.random.default_rng([seed, 0xE7A1])
-    now = worlds.reset(seed)
-    while not tally.is_full:
-        params, memory = runner(now.obs, memory, now.first)
-        action = policy.head.mode(params, now.mask) if greedy else policy.head.sample(params, rng, now.mask)[0]
-        tally.length += now.active
-        now = worlds.step(action)
-        tally.add(now)
+class PolicyPlayer:
+    """A policy as what chooses for all rows of a group, from the beginning of all episodes on."""
+
+    def __init__(self, policy: Policy, num_rows: int, *, seed: int, greedy: bool) -> None:
+        self._runner, self._memory = policy.runner(), policy.initial_memory(num_rows)
+        self._head = policy.head
+        self._rng = np.random.default_rng([seed, 0xE7A1])
+        self._greedy = greedy
+
+    def __call__(self, now: TimeStep) -> NDArray[Any]:
+        params, self._memory = self._runner(now.obs, self._memory, now.first)
+        if self._greedy:
+            action: NDArray[Any] = self._head.mode(params, now.mask)
+            return action
+        return self._head.sample(params, self._rng, now.mask)[0]
 
 
 class _Tally:
@@ -104,7 +147,7 @@ class _Tally:
         self._total = np.zeros(num_rows)
         self._each = each
         self._max_steps = max_steps
-        self._episodes: list[list[tuple[float, int, bool]]] = [[] for _ in range(num_rows)]
+        self._episodes: list[list[tuple[float, int, bool, int]]] = [[] for _ in range(num_rows)]
         self._is_full = np.zeros(num_rows, np.bool_)
         self._num_steps = 0
         self._begun_at: NDArray[np.int64] = np.zeros(num_rows, np.int64)
@@ -130,22 +173,26 @@ class _Tally:
             self._note(late & (self.length > 0), is_cut_off=True)
             self._fill(late)
 
-    def told(self, num_episodes: int, *, num_agents: int) -> Evaluation:
+    def played(self, num_episodes: int, *, agents: tuple[str, ...]) -> Evaluation:
         """Of the first worlds' episodes so many, each of them with all its agents."""
         chosen = [
-            episode
+            (row, *episode)
             for row, episodes in enumerate(self._episodes)
-            for episode in episodes[: max(0, num_episodes - row // num_agents * self._each)]
+            for episode in episodes[: max(0, num_episodes - row // len(agents) * self._each)]
         ]
         return Evaluation(
-            returns=tuple(total for total, _, _ in chosen),
-            lengths=tuple(length for _, length, _ in chosen),
-            num_cut_off=sum(is_cut_off for _, _, is_cut_off in chosen),
+            returns=tuple(total for _, total, _, _, _ in chosen),
+            lengths=tuple(length for _, _, length, _, _ in chosen),
+            num_cut_off=sum(is_cut_off for _, _, _, is_cut_off, _ in chosen),
+            agents=agents,
+            agent_of=tuple(row % len(agents) for row, *_ in chosen),
+            episode_of=tuple(row // len(agents) * self._each + number for row, _, _, _, number in chosen),
         )
 
     def _note(self, rows: NDArray[np.bool_], *, is_cut_off: bool) -> None:
         for row in np.flatnonzero(rows & ~self._is_full):
-            self._episodes[row].append((float(self._total[row]), int(self.length[row]), is_cut_off))
+            number = int(self._num_over[row])
+            self._episodes[row].append((float(self._total[row]), int(self.length[row]), is_cut_off, number))
             self._is_full[row] = len(self._episodes[row]) >= self._each
         self.is_full = bool(self._is_full.all())
 

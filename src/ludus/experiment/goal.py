@@ -2,6 +2,8 @@
 
 What training itself returns comes late: its actions are drawn at random, and of many worlds those that fail early are
 counted first. So the question is asked from a quarter of the way on, as often as it takes no more steps than training.
+Where evaluation has other env arguments than training, unclipped rewards for example, training's returns may never get
+there; then it is also asked as often as it takes a tenth of training's steps.
 It depends on steps alone, not on the clock: where training is exact, two runs of one seed end at the same step.
 """
 
@@ -23,6 +25,7 @@ __all__ = ["Goal"]
 _LOG = logging.getLogger(__name__)
 _NUM_EPISODES = 20
 _WORTH_ASKING = 0.25  # of the way from the first episodes' return to the one that is wanted
+_BLIND_STEPS = 10  # steps of training for one of an evaluation that nothing in training speaks for
 
 
 class Goal:
@@ -33,6 +36,7 @@ class Goal:
         self._config = config
         self._first: float | None = None  # the mean return of the first episodes
         self._num_steps_played = 0
+        self._is_comparable = config.eval_env_args == config.env_args
 
     def is_reached(
         self, policy: Policy, returns: Sequence[float], num_steps: int, *, seed: int, max_steps: int | None = None
@@ -48,7 +52,9 @@ class Goal:
             self._first = recent
         begin = min(self._first, self._wanted)
         worth = begin + _WORTH_ASKING * (self._wanted - begin)
-        if recent < worth or self._num_steps_played > num_steps:
+        is_promising = recent >= worth and self._num_steps_played <= num_steps
+        is_unknown = not self._is_comparable and self._num_steps_played * _BLIND_STEPS <= num_steps
+        if not (is_promising or is_unknown):
             return False
         try:
             found = evaluate(policy, self._config, episodes=_NUM_EPISODES, seed=seed, max_steps=max_steps)

@@ -28,7 +28,8 @@ _BAR_WIDTH = 24
 
 
 class Progress:
-    """How far a run is. `is_live`: draw in place; by default, if standard error is a terminal.
+    """How far a run is. `is_live`: draw in place; by default, if standard error is a terminal. `return_label`: what the
+    return of training is called.
 
     Nothing is drawn between updates, and no thread is started: a run costs what it is told.
     """
@@ -38,10 +39,12 @@ class Progress:
         total_steps: int,
         is_live: bool | None = None,
         *,
+        return_label: str = "return",
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = max(1, total_steps)
+        self._return_label = return_label
         self._stream = sys.stderr if stream is None else stream
         self._is_live = self._stream.isatty() if is_live is None else is_live
         self._clock = clock
@@ -92,7 +95,8 @@ class Progress:
 
     def _figures(self) -> list[str]:
         shown = [f"{rate:,.0f} steps/s"] if (rate := self._rate()) else []
-        for name, label in (("episode/return", "return"), ("eval/return", "evaluated"), ("lag/mean", "lag")):
+        labels = {"episode/return": self._return_label, "eval/return": "evaluated", "lag/mean": "lag"}
+        for name, label in labels.items():
             if name in self._values:
                 shown.append(f"{label} {self._values[name]:.1f}")
         return shown

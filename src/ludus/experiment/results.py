@@ -6,8 +6,10 @@ find_trained("monday").name; [summarise(folder).status for folder in trained_tri
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +17,16 @@ from typing import Any, Literal
 from ludus import errors
 from ludus.experiment.metrics import read_last_metrics
 
-__all__ = ["CONFIG_FILE", "RESULT_FILE", "TrialSummary", "find_trained", "read_config", "summarise", "trained_trials"]
+__all__ = [
+    "CONFIG_FILE",
+    "RESULT_FILE",
+    "TrialSummary",
+    "differs_by_sampling",
+    "find_trained",
+    "read_config",
+    "summarise",
+    "trained_trials",
+]
 
 CONFIG_FILE = "config.json"
 RESULT_FILE = "result.json"
@@ -38,7 +49,9 @@ class TrialSummary:
     steps: int
     total_steps: int | None
     saved_step: int | None  # of the newest checkpoint
-    last_return: float | None
+    greedy_return: float | None  # of the evaluation at its end, as is the next
+    sampled_return: float | None
+    training_return: float | None  # the last that training reported
     status: Status
     age_s: float
 
@@ -97,17 +110,33 @@ def summarise(folder: Path, *, now: float | None = None) -> TrialSummary:
         steps=steps,
         total_steps=train.get("steps"),
         saved_step=max(saved, default=None),
-        last_return=_last_return(result, lines),
+        greedy_return=_number(result.get("eval_return_mean")),
+        sampled_return=_number(result.get("eval_sampled_return_mean")),
+        training_return=_training_return(result, lines),
         status=_status(folder, is_ended=bool(result), is_saved=bool(saved)),
         age_s=max(0.0, (time.time() if now is None else now) - began),
     )
 
 
-def _last_return(result: dict[str, Any], lines: list[dict[str, Any]]) -> float | None:
-    """The evaluation at its end, or else the last return seen."""
+def _training_return(result: dict[str, Any], lines: list[dict[str, Any]]) -> float | None:
     seen = [line["episode/return"] for line in lines if line.get("episode/return") is not None]
-    last = result.get("eval_return_mean", seen[-1] if seen else None)
-    return None if last is None else float(last)
+    return _number(result.get("return_mean", seen[-1] if seen else None))
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def differs_by_sampling(result: Mapping[str, Any]) -> bool:
+    """Whether greedy and sampled returns are further apart than a quarter of the larger one, and than chance has it."""
+    greedy, sampled = result.get("eval_return_mean"), result.get("eval_sampled_return_mean")
+    if greedy is None or sampled is None:
+        return False
+    std_errors = [
+        result[f"{name}_return_std"] / math.sqrt(result[f"{name}_episodes"]) for name in ("eval", "eval_sampled")
+    ]
+    apart = abs(greedy - sampled)
+    return bool(apart > 0.25 * max(abs(greedy), abs(sampled)) and apart > 3.0 * math.hypot(*std_errors))
 
 
 def _status(folder: Path, *, is_ended: bool, is_saved: bool) -> Status:

@@ -26,10 +26,12 @@ from ludus import errors
 from ludus.data import nest as nests
 from ludus.data.digest import digest
 from ludus.data.nest import Nest
+from ludus.envs.registry import clips_rewards
 from ludus.experiment import durable, ranked
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
-from ludus.experiment.evaluation import evaluate, longest_episode
+from ludus.experiment.evaluation import longest_episode
+from ludus.experiment.final_evaluation import NOT_EVALUATED, EarlierPolicy, final_evaluation
 from ludus.experiment.flows.report import Report
 from ludus.experiment.goal import Goal
 from ludus.experiment.metrics import MetricsWriter
@@ -58,7 +60,8 @@ class Flow(Protocol):
 class Training:
     """Owns its flow and closes it. `began` is when the run was asked for, by `time.time`.
 
-    With `ranks`, each of them has one; what only time can tell, the first decides for all.
+    With `ranks`, each of them has one; what only time can tell, the first decides for all. `agents` are those of each
+    env; their rows are side by side.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Training:
         began: float | None = None,
         on_progress: Callable[[int, dict[str, float]], None] | None = None,
         ranks: Any = None,
+        agents: tuple[str, ...] = ("agent",),
     ) -> None:
         self.config = config
         self.folder = folder
@@ -87,7 +91,8 @@ class Training:
         self._store = CheckpointStore(folder / name, keep=keep)
         self.shown: tuple[int, dict[str, float]] = (0, {})
         self._metrics: MetricsWriter | None = None
-        self._episodes: collections.deque[tuple[float, int]] = collections.deque(maxlen=_WINDOW)
+        self._agents = agents
+        self._episodes: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=_WINDOW)  # … and the agent
         self._num_episodes = 0
         self._seconds_before = 0.0  # of earlier runs of this trial
         self._started = time.perf_counter()
@@ -105,6 +110,7 @@ class Training:
         self._num_barren = 0  # turns in a row that brought no step
         wanted = config.train.stop_at_return
         self._goal = Goal(wanted, config) if wanted is not None and self._is_first else None
+        self._earlier = EarlierPolicy(0, learner.policy.weights()) if self._is_first and len(agents) > 1 else None
         self._steps_told = 0
         self._resumed_at: int | None = None
 
@@ -127,16 +133,20 @@ class Training:
             self._first_update_s = time.time() - self._began
         elif self._steady is None:
             self._steady = (now, self.num_steps + report.num_steps)
+        halfway = self.config.train.steps / 2
+        if self._earlier is not None and self.num_steps < halfway <= self.num_steps + report.num_steps:
+            self._earlier = EarlierPolicy(self.num_steps + report.num_steps, self.learner.policy.weights())
         self.num_steps += report.num_steps
         self._last = (now, self.num_steps)
-        self._episodes.extend((episode.total, episode.length) for episode in report.episodes)
+        num_agents = len(self._agents)
+        self._episodes.extend((one.total, one.length, one.row % num_agents) for one in report.episodes)
         self._num_episodes += len(report.episodes)
         self._parts.update(report.seconds)
         if now - self._last_metrics >= _METRICS_EVERY_S or self.is_done:
             self._tell(report, now)
         is_good = self._goal is not None and self._goal.is_reached(
             self.learner.policy,
-            [total for total, _ in self._episodes],
+            [total for total, _, _ in self._episodes],
             self.num_steps,
             seed=self.learner.version,
             max_steps=self._longest_episode(),
@@ -182,8 +192,9 @@ class Training:
         values["lag/mean"] = report.lag
         values["lag/max"] = report.max_lag
         if self._episodes:
-            values["episode/return"] = float(np.mean([total for total, _ in self._episodes]))
-            values["episode/length"] = float(np.mean([length for _, length in self._episodes]))
+            values["episode/return"] = float(np.mean([total for total, _, _ in self._episodes]))
+            values["episode/length"] = float(np.mean([length for _, length, _ in self._episodes]))
+            values |= {f"episode/return/{agent}": value for agent, value in self._returns_by_agent().items()}
             values["episode/count"] = self._num_episodes
         self.shown = (self.num_steps, values)
         self._write(values)
@@ -218,6 +229,9 @@ class Training:
             "episodes": [list(episode) for episode in self._episodes],
             "seconds": self._seconds(),
             "goal": self._goal.save() if self._goal is not None else None,
+            "earlier": None
+            if self._earlier is None
+            else {"step": self._earlier.step, "weights": dict(self._earlier.weights)},
         }
         path = self._store.save(self.num_steps, content)
         self._last_checkpoint = time.perf_counter()
@@ -249,10 +263,15 @@ class Training:
         exact = self.flow.restore(content["flow"])
         self.num_steps = content["num_steps"]
         self._num_episodes = content["num_episodes"]
-        self._episodes.extend((total, length) for total, length in content["episodes"])
+        # before returns were kept by agent, an episode had two numbers
+        self._episodes.extend(
+            (total, length, *agent) if agent else (total, length, 0) for total, length, *agent in content["episodes"]
+        )
         self._seconds_before = content["seconds"]
         if self._goal is not None and content.get("goal") is not None:
             self._goal.restore(content["goal"])
+        if self._earlier is not None and content.get("earlier") is not None:
+            self._earlier = EarlierPolicy(content["earlier"]["step"], content["earlier"]["weights"])
         self._steps_told = self.num_steps
         self._resumed_at = step
         if not exact:
@@ -288,10 +307,8 @@ class Training:
             "train_steps_per_second": self._steady_rate(),
             "seconds_to_first_update": self._first_update_s,
             "seconds_to_return": self._to_return_s,
-            "eval_return_mean": None,
-            "eval_return_std": None,
-            "eval_episodes": 0,
-            "eval_cut_off": 0,
+            **self._training_return(),
+            **NOT_EVALUATED,
             "weights_hash": digest(self.learner.policy.weights()),
             "trial": str(self.folder),
         }
@@ -303,29 +320,43 @@ class Training:
         return result
 
     def _evaluate(self) -> dict[str, Any]:
-        """An evaluation that fails is told in its place: what was trained stands without it."""
-        train = self.config.train
-        try:
-            told = evaluate(
-                self.learner.policy,
-                self.config,
-                episodes=train.eval_episodes,
-                seed=train.seed + 104_729,
-                max_steps=self._longest_episode(),
-            )
-        except Exception as error:
-            _LOG.exception("the evaluation failed; the run has ended without it. `ludus evaluate` plays another.")
-            return {"eval_error": f"{type(error).__name__}: {error}"}
-        self._write({"eval/return": told.mean, "eval/return_std": told.std, "eval/cut_off": told.num_cut_off})
+        found = final_evaluation(
+            self.learner.policy, self.config, max_steps=self._longest_episode(), earlier=self._earlier
+        )
+        values = {
+            "eval/return": found["eval_return_mean"],
+            "eval/return_std": found["eval_return_std"],
+            "eval/cut_off": found["eval_cut_off"],
+            "eval/sampled_return": found["eval_sampled_return_mean"],
+            "eval/vs_random": found.get("eval_vs_random"),
+            "eval/vs_earlier": found.get("eval_vs_earlier"),
+        }
+        if found["eval_episodes"]:
+            self._write({name: value for name, value in values.items() if value is not None})
+        return found
+
+    def _training_return(self) -> dict[str, Any]:
+        """Of the last episodes of training, as its envs reward them: sampled, and on ALE clipped."""
+        returns = [total for total, _, _ in self._episodes]
         return {
-            "eval_return_mean": told.mean,
-            "eval_return_std": told.std,
-            "eval_episodes": told.num_episodes,
-            "eval_cut_off": told.num_cut_off,
+            "return_mean": float(np.mean(returns)) if returns else None,
+            "return_std": float(np.std(returns)) if returns else None,
+            **{f"return_mean/{agent}": value for agent, value in self._returns_by_agent().items()},
+            "return_clipped": clips_rewards(self.config.train.env, self.config.env_args),
+            "episodes": self._num_episodes,
         }
 
+    def _returns_by_agent(self) -> dict[str, float]:
+        """Of envs with several agents: the mean return of each that ended an episode lately."""
+        if len(self._agents) == 1:
+            return {}
+        totals: collections.defaultdict[str, list[float]] = collections.defaultdict(list)
+        for total, _, agent in self._episodes:
+            totals[self._agents[agent]].append(total)
+        return {agent: float(np.mean(totals[agent])) for agent in self._agents if agent in totals}
+
     def _longest_episode(self) -> int:
-        return longest_episode(self.config, (length for _, length in self._episodes))
+        return longest_episode(self.config, (length for _, length, _ in self._episodes))
 
     def _seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._started

@@ -126,8 +126,9 @@ def embedded(
     policy = Policy(make_policy_spec(config, groups[0].spec), seed=config.train.seed)
     learner = make_learner(config, policy)
     simulator = make_simulator(config, groups, policy, InlineChooser(policy.runner()), seed=config.train.seed)
-    flow = SyncFlow(EmbeddedSource(simulator), learner)
-    return Training(config, folder, flow, learner, began=began, on_progress=on_progress)
+    agents = groups[0].spec.agents
+    flow = SyncFlow(EmbeddedSource(simulator), learner, num_agents=len(agents))
+    return Training(config, folder, flow, learner, began=began, on_progress=on_progress, agents=agents)
 
 
 def _embedded_threads(world: WorldSpec) -> int:
@@ -146,7 +147,8 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
     train = config.train
     if train.engine == "local":  # elsewhere its process has other devices than this one
         check_device(train.device)
-    policy = make_policy_spec(config, envs.spec(train.env, **config.env_args))
+    world = envs.spec(train.env, **config.env_args)
+    policy = make_policy_spec(config, world)
     num_simulators = config.num_simulators
     if num_simulators:
         arguments: dict[str, Any] = {"weights": Hosted("weights", 0)}
@@ -183,7 +185,7 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
     made.add(
         "trainer",
         TrainerService,
-        TrainerFactory(config=config, folder=folder, policy=policy, began=began),
+        TrainerFactory(config=config, folder=folder, policy=policy, agents=world.agents, began=began),
         replicas=train.trainers,
         resources=Resources(cpus=_trainer_threads(config), gpus=float(train.device.startswith("cuda"))),
         restarts=RestartPolicy(max_restarts=0),
@@ -198,6 +200,7 @@ class TrainerFactory:
     config: Config
     folder: Path
     policy: PolicySpec
+    agents: tuple[str, ...]
     began: float
 
     def __call__(self, server: WorkerServer) -> TrainerJob:
@@ -224,11 +227,13 @@ class TrainerFactory:
                 batch_segments=config.algorithm.batch_segments,
                 max_lag=config.train.max_lag,
                 ranks=ranks,
+                num_agents=len(self.agents),
             )
             hosts.append(ServiceHost(buffer, f"buffer/{rank}", beside=server))
         else:
-            flow = SyncFlow(self._source(rank, policy), learner, publish=publish, ranks=ranks)
-        training = Training(config, self.folder, flow, learner, began=self.began, ranks=ranks)
+            source = self._source(rank, policy)
+            flow = SyncFlow(source, learner, publish=publish, ranks=ranks, num_agents=len(self.agents))
+        training = Training(config, self.folder, flow, learner, began=self.began, ranks=ranks, agents=self.agents)
         training.restore()
         if weights is not None:
             _rewind(weights.store, learner.version)

@@ -113,15 +113,25 @@ def evaluate(
     seed: int = 0,
     greedy: bool = True,
     max_steps: int | None = None,
+    env_args: str | Mapping[str, Any] = "{}",
 ) -> dict[str, Any]:
-    """Play episodes with a trial's newest weights, none longer than `max_steps`; `None`: as the trial has it."""
+    """Play episodes with a trial's newest weights, none longer than `max_steps`; `None`: as the trial has it.
+
+    `env_args`, a mapping or its JSON, go over the arguments that the trial's evaluation has: on ALE, unclipped rewards.
+    """
     folder = find(trial, project)
     from ludus.experiment import evaluation, player
     from ludus.experiment.training import load_config
 
     loaded = player.load_player(folder.path)
     told = evaluation.evaluate(
-        loaded.policy, load_config(folder.path), episodes=episodes, seed=seed, greedy=greedy, max_steps=max_steps
+        loaded.policy,
+        load_config(folder.path),
+        episodes=episodes,
+        seed=seed,
+        greedy=greedy,
+        max_steps=max_steps,
+        env_args=configs.parse_env_args(env_args, setting="env_args") if isinstance(env_args, str) else env_args,
     )
     return {
         "trial": str(folder.path),

@@ -22,7 +22,10 @@ _WAIT_S = 0.02  # then the trainer answers its calls
 
 
 class AsyncFlow:
-    """`publish` is told each new version. With `ranks`, all of them take their turns together."""
+    """`publish` is told each new version. With `ranks`, all of them take their turns together.
+
+    `num_agents`: of each env; their rows are side by side.
+    """
 
     def __init__(
         self,
@@ -33,6 +36,7 @@ class AsyncFlow:
         batch_segments: int,
         max_lag: int,
         ranks: Any = None,
+        num_agents: int = 1,
     ) -> None:
         self._buffer = buffer
         self._learner = learner
@@ -40,6 +44,7 @@ class AsyncFlow:
         self._batch_segments = batch_segments
         self._max_lag = max_lag
         self._ranks = ranks
+        self._num_agents = num_agents
         self._ready: list[Item] = []
         self._logs: dict[str, EpisodeLog] = {}
         self._num_stale = 0
@@ -57,7 +62,7 @@ class AsyncFlow:
         episodes = [episode for item in items for episode in self._read(item)]
         segment = Segment.concat([item.segment for item in items])
         lag = self._learner.version - segment.version
-        num_steps = segment.num_active
+        num_steps = segment.num_env_steps(self._num_agents)
         joined = time.perf_counter()
         if self._ranks is not None:
             num_steps = int(self._ranks.sum_numbers([num_steps])[0])

@@ -78,20 +78,26 @@ class EmbeddedSource:
 
 
 class SyncFlow:
-    """`turn` is one round. `publish` is told each new version, where others wait for it."""
+    """`turn` is one round. `publish` is told each new version, where others wait for it.
 
-    def __init__(self, source: Source, learner: Learner, *, publish: Any = None, ranks: Any = None) -> None:
+    `num_agents`: of each env; their rows are side by side.
+    """
+
+    def __init__(
+        self, source: Source, learner: Learner, *, publish: Any = None, ranks: Any = None, num_agents: int = 1
+    ) -> None:
         self._source = source
         self._learner = learner
         self._publish = publish
         self._ranks = ranks
+        self._num_agents = num_agents
         self._before: dict[str, float] = source.seconds()
 
     def turn(self, progress: float) -> Report:
         began = time.perf_counter()
         segment, episodes = self._source.collect(self._learner)
         collected = time.perf_counter()
-        num_steps = segment.num_active
+        num_steps = segment.num_env_steps(self._num_agents)
         if self._ranks is not None:
             num_steps = self._ranks.sum_numbers([num_steps])[0]
         figures = self._learner.update(segment, progress=progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,11 @@ __all__ = ["Episode", "EpisodeLog", "mark_void"]
 
 @dataclass(frozen=True)
 class Episode:
-    """One agent's episode."""
+    """One agent's episode; `row` is where it was played."""
 
     total: float
     length: int
+    row: int = field(default=0, compare=False)
 
 
 def mark_void(segment: Segment, rows: NDArray[np.bool_]) -> None:
@@ -60,6 +61,7 @@ class EpisodeLog:
                     Episode(
                         float(total[step, row] - before_total.get(row, 0.0)),
                         int(length[step, row] - before_length.get(row, 0)),
+                        int(row),
                     )
                 )
             before_total[row], before_length[row] = float(total[step, row]), int(length[step, row])
