@@ -18,19 +18,21 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
                              "lam": 0.98, "learning_rate": 5e-4, "anneal": True, "entropy_coef": 0.01}),
         ("*Pendulum-v*", {"num_envs": 16, "num_steps": 128, "minibatch_size": 256, "num_epochs": 10, "gamma": 0.95,
                           "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "log_std": -1.0}),
-        ("*ALE/*", {"num_envs": 16, "num_steps": 64, "minibatch_size": 256, "num_epochs": 2, "clip": 0.1,
-                    "entropy_coef": 0.01, "learning_rate": 2.5e-4}),
+        # Many small gradient steps: 48 for each 1,024 steps of Pong learn in 250k steps what 8 did not in 400k.
+        ("*ALE/*", {"num_envs": 16, "num_steps": 64, "minibatch_size": 64, "num_epochs": 3, "clip": 0.1,
+                    "entropy_coef": 0.01, "learning_rate": 3.5e-4}),
     ],
     "a2c": [
         ("*CartPole-v*", {"gamma": 0.98, "learning_rate": 1e-3, "anneal": True}),
     ],
     "impala": [
         ("*CartPole-v*", {"num_steps": 16, "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "max_grad_norm": 0.5}),
-        ("*ALE/*", {"num_envs": 16, "num_steps": 32, "learning_rate": 2.5e-4, "groups": 1}),
+        ("*ALE/*", {"num_envs": 16, "num_steps": 32, "minibatch_size": 128, "learning_rate": 2.5e-4, "groups": 1}),
     ],
     "appo": [
         ("*CartPole-v*", {"num_steps": 16, "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "max_grad_norm": 0.5}),
-        ("*ALE/*", {"num_envs": 16, "num_steps": 32, "learning_rate": 2.5e-4, "max_grad_norm": 0.5, "groups": 1}),
+        ("*ALE/*", {"num_envs": 16, "num_steps": 64, "minibatch_size": 64, "num_epochs": 2, "clip": 0.1,
+                    "entropy_coef": 0.01, "learning_rate": 3.5e-4, "groups": 1}),
     ],
 }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """What an algorithm is: settings, targets and a loss. A `Learner` does the rest, whoever collects the segments.
 
     class MyAlgorithm(Algorithm):
-        def targets(self, segment, value, logp):           # once for each segment, without gradients
+        def targets(self, segment, value, reduce=None):    # once for each segment, without gradients
             advantage, value_target = ops.gae(...)
             return {"advantage": advantage, "value_target": value_target}
 
@@ -94,6 +94,7 @@ class Algorithm(Generic[C]):
 
     Config: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
     needs_time: ClassVar[bool] = False  # minibatches are whole rows, because the loss looks along time
+    is_off_policy: ClassVar[bool] = False  # targets depend on the present policy, not only on its values
     default_flow: ClassVar[str] = "sync"
 
     def __init__(self, config: C) -> None:
@@ -105,6 +106,12 @@ class Algorithm(Generic[C]):
         Not called where `needs_time`: there the loss sees all that it needs.
         """
         raise NotImplementedError(f"{type(self).__name__} must define targets")
+
+    def off_policy_targets(
+        self, segment: Segment, value: Tensor, logp: Tensor, reduce: Any = None
+    ) -> dict[str, Tensor]:
+        """Instead of `targets` where `is_off_policy`; `logp [T, R]` is what the policy now says of the actions."""
+        raise NotImplementedError(f"{type(self).__name__} must define off_policy_targets")
 
     def loss(self, view: View) -> tuple[Tensor, dict[str, Any]]:
         """What to go down, and figures for people: numbers, or tensors of one."""

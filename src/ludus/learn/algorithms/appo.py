@@ -1,4 +1,4 @@
-"""APPO: V-trace's targets with PPO's clipping: several passes over samples of older versions stay safe.
+"""APPO: V-trace's targets with PPO's clipped loss: several passes over samples of older versions stay safe.
 
 https://arxiv.org/abs/1912.00167 compares such mixtures.
 """
@@ -6,15 +6,18 @@ https://arxiv.org/abs/1912.00167 compares such mixtures.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ludus.learn.algorithms.algorithm import Algorithm, View
 from ludus.learn.algorithms.impala import ImpalaConfig
+from ludus.learn.algorithms.ppo import clipped_policy_loss
 from ludus.learn.algorithms.targets import vtrace_targets
 from ludus.options import option
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ludus.data.segment import Segment
 
 __all__ = ["APPO", "APPOConfig"]
 
@@ -22,33 +25,28 @@ __all__ = ["APPO", "APPOConfig"]
 @dataclass(frozen=True, kw_only=True)
 class APPOConfig(ImpalaConfig):
     num_epochs: int = option(2, help="passes over each batch", minimum=1)
-    minibatch_size: int = option(256, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
+    minibatch_size: int = option(128, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
     clip: float = option(0.2, help="how far the ratio to the old policy counts", minimum=0.0)
-    normalise_advantage: bool = option(True, help="bring advantages to mean 0 and deviation 1")
+    normalise_advantage: bool = option(True, help="bring advantages to mean 0 and std 1")
 
 
 class APPO(Algorithm[APPOConfig]):
     Config = APPOConfig
-    needs_time = True
+    is_off_policy = True
     default_flow = "async"
 
-    def loss(self, view: View) -> tuple[Tensor, dict[str, Tensor]]:
+    def off_policy_targets(
+        self, segment: Segment, value: Tensor, logp: Tensor, reduce: Any = None
+    ) -> dict[str, Tensor]:
         config = self.config
-        logp, entropy = view.head.logp_and_entropy(view.params, view.action, view.mask)
-        value_target, advantage = vtrace_targets(
-            view, logp, gamma=config.gamma, lam=config.lam, rho_max=config.rho_max, c_max=config.c_max, weighted=False
-        )  # the ratio below is the importance weight: one in the advantage, too, would count it twice
-        if config.normalise_advantage:
-            advantage = view.normalise(advantage)
-        ratio = (logp - view.logp).exp()
-        clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
-        policy_loss = -view.mean((advantage * ratio).minimum(advantage * clipped))
-        value_loss = 0.5 * view.mean((view.value[:-1] - value_target).square())
-        entropy = view.mean(entropy)
-        loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
-        return loss, {
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": entropy,
-            "ratio": view.mean(ratio.detach()),
-        }
+        # The ratio in the loss is the importance weight: one in the advantage, too, would count it twice.
+        return vtrace_targets(
+            segment, value, logp, gamma=config.gamma, lam=config.lam, rho_max=config.rho_max, c_max=config.c_max,
+            is_weighted=False, is_normalised=config.normalise_advantage, reduce=reduce,
+        )  # fmt: skip
+
+    def loss(self, view: View) -> tuple[Tensor, dict[str, Any]]:
+        config = self.config
+        return clipped_policy_loss(
+            view, clip=config.clip, value_coef=config.value_coef, entropy_coef=config.entropy_coef
+        )

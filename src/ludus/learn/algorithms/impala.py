@@ -33,11 +33,19 @@ class Impala(Algorithm[ImpalaConfig]):
     def loss(self, view: View) -> tuple[Tensor, dict[str, Tensor]]:
         config = self.config
         logp, entropy = view.head.logp_and_entropy(view.params, view.action, view.mask)
-        value_target, advantage = vtrace_targets(
-            view, logp, gamma=config.gamma, lam=config.lam, rho_max=config.rho_max, c_max=config.c_max
+        assert view.segment is not None
+        targets = vtrace_targets(
+            view.segment,
+            view.value,
+            logp,
+            gamma=config.gamma,
+            lam=config.lam,
+            rho_max=config.rho_max,
+            c_max=config.c_max,
         )
-        policy_loss = -view.mean(advantage * logp)
-        value_loss = 0.5 * view.mean((view.value[:-1] - value_target).square())
+        view.targets.update(targets)
+        policy_loss = -view.mean(targets["advantage"] * logp)
+        value_loss = 0.5 * view.mean((view.value[:-1] - targets["value_target"]).square())
         entropy = view.mean(entropy)
         loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
         ratio = (logp.detach() - view.logp).exp()

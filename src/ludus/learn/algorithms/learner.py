@@ -190,8 +190,11 @@ class Learner:
         if self.algorithm.needs_time:
             return self._of_rows(tensors, {})
         with torch.no_grad():
-            value = self._values(tensors)
-            targets = self.algorithm.targets(tensors, value, self._reduce)
+            if self.algorithm.is_off_policy:
+                value, logp = self._values_and_logp(tensors)
+                targets = self.algorithm.off_policy_targets(tensors, value, logp, self._reduce)
+            else:
+                targets = self.algorithm.targets(tensors, self._values(tensors), self._reduce)
             self._note_targets(targets, tensors.active[:-1])
             if self._shift and "value_target" in targets:  # losses compare it with what the network gives
                 targets["value_target"] = targets["value_target"] - self._shift
@@ -212,6 +215,24 @@ class Learner:
                 for start in range(0, num_rows, 4096)
             ]
             return torch.cat(parts).float().view(tensors.first.shape) + self._shift
+
+    def _values_and_logp(self, tensors: Segment) -> tuple[Any, Any]:
+        """Values `[T + 1, R]`, and log-probabilities `[T, R]` of the actions under the present policy."""
+        steps, rows = tensors.reward.shape
+        with self._autocast():
+            if self.policy.is_recurrent:
+                params, value = self.policy.evaluate(tensors.obs, tensors.memory, tensors.first)
+            else:
+                flat = nests.map(lambda leaf: leaf.flatten(0, 1), tensors.obs)
+                parts = [
+                    self.policy.evaluate(nests.map(lambda leaf, s=start: leaf[s : s + 4096], flat))
+                    for start in range(0, (steps + 1) * rows, 4096)
+                ]
+                params = torch.cat([params for params, _ in parts]).view(steps + 1, rows, -1)
+                value = torch.cat([value for _, value in parts]).view(steps + 1, rows)
+        mask = None if tensors.mask is None else tensors.mask[:-1]
+        logp, _ = self.policy.head.logp_and_entropy(params[:-1].float(), tensors.action, mask)
+        return value.float() + self._shift, logp
 
     def _of_steps(self, tensors: Segment, targets: dict[str, torch.Tensor]) -> Iterator[Iterator[View]]:
         """Minibatches of single steps, in a new order in each epoch."""

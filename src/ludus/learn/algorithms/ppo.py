@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ludus.data.segment import Segment
 
-__all__ = ["PPO", "PPOConfig"]
+__all__ = ["PPO", "PPOConfig", "clipped_policy_loss"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,25 +36,35 @@ class PPO(Algorithm[PPOConfig]):
         )
 
     def loss(self, view: View) -> tuple[Tensor, dict[str, Any]]:
-        from ludus.learn.ops import clipped_loss as by_hand  # here, because it loads torch
+        config = self.config
+        return clipped_policy_loss(
+            view, clip=config.clip, value_coef=config.value_coef, entropy_coef=config.entropy_coef
+        )
 
-        config, advantage = self.config, view.targets["advantage"]
-        if view.mask is None and view.weight is None and by_hand.is_for(view.head, view.params):
-            return by_hand.clipped_loss(
-                view.params, view.value, action=view.action, logp=view.logp, **view.targets,
-                clip=config.clip, value_coef=config.value_coef, entropy_coef=config.entropy_coef,
-            )  # fmt: skip
-        logp, entropy = view.head.logp_and_entropy(view.params, view.action, view.mask)
-        log_ratio = logp - view.logp
-        ratio = log_ratio.exp()
-        clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
-        policy_loss = -view.mean((advantage * ratio).minimum(advantage * clipped))
-        value_loss = 0.5 * view.mean((view.value - view.targets["value_target"]).square())
-        entropy = view.mean(entropy)
-        loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
-        return loss, {
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": entropy,
-            "kl": view.mean((ratio - log_ratio).detach() - 1.0),  # the 1 inside: a share of it on each rank
-        }
+
+def clipped_policy_loss(
+    view: View, *, clip: float, value_coef: float, entropy_coef: float
+) -> tuple[Tensor, dict[str, Any]]:
+    """The clipped surrogate, the value's squared error and the entropy, by `advantage` and `value_target`."""
+    from ludus.learn.ops import clipped_loss as by_hand  # here, because it loads torch
+
+    advantage = view.targets["advantage"]
+    if view.mask is None and view.weight is None and by_hand.is_for(view.head, view.params):
+        return by_hand.clipped_loss(
+            view.params, view.value, action=view.action, logp=view.logp, **view.targets,
+            clip=clip, value_coef=value_coef, entropy_coef=entropy_coef,
+        )  # fmt: skip
+    logp, entropy = view.head.logp_and_entropy(view.params, view.action, view.mask)
+    log_ratio = logp - view.logp
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
+    policy_loss = -view.mean((advantage * ratio).minimum(advantage * clipped))
+    value_loss = 0.5 * view.mean((view.value - view.targets["value_target"]).square())
+    entropy = view.mean(entropy)
+    loss = policy_loss + value_coef * value_loss - entropy_coef * entropy
+    return loss, {
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": entropy,
+        "kl": view.mean((ratio - log_ratio).detach() - 1.0),  # the 1 inside: a share of it on each rank
+    }

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ludus.data.segment import Segment
-    from ludus.learn.algorithms.algorithm import View
 
 __all__ = ["gae_targets", "normalise", "vtrace_targets"]
 
@@ -29,21 +28,30 @@ def gae_targets(
 
 
 def vtrace_targets(
-    view: View, logp: Tensor, *, gamma: float, lam: float, rho_max: float, c_max: float, weighted: bool = True
-) -> Any:
-    """`(value_target, advantage)` of a view that has time, given what the policy now says of its actions.
+    segment: Segment,
+    value: Tensor,
+    logp: Tensor,
+    *,
+    gamma: float,
+    lam: float,
+    rho_max: float,
+    c_max: float,
+    is_weighted: bool = True,
+    is_normalised: bool = False,
+    reduce: Any = None,
+) -> dict[str, Tensor]:
+    """The same, given what the policy now says of the actions.
 
-    `weighted=False` is for a loss that multiplies the advantage by the ratio to the acting policy itself.
+    Not `is_weighted` is for a loss that multiplies the advantage by the ratio to the acting policy itself.
     """
-    segment = view.segment
-    assert segment is not None
     value_target, advantage = ops.vtrace(
-        logp.detach(), view.logp, segment.reward, view.value.detach(),
+        logp.detach(), segment.logp, segment.reward, value.detach(),
         segment.terminated, segment.truncated, segment.active, segment.first,
-        gamma=gamma, lam=lam, rho_max=rho_max, c_max=c_max, weighted=weighted,
+        gamma=gamma, lam=lam, rho_max=rho_max, c_max=c_max, weighted=is_weighted,
     )  # fmt: skip
-    view.targets["value_target"] = value_target
-    return value_target, advantage
+    if is_normalised:
+        advantage = normalise(advantage, segment.active[:-1], reduce)
+    return {"advantage": advantage, "value_target": value_target}
 
 
 def normalise(x: Tensor, active: Tensor, reduce: Any = None) -> Tensor:
