@@ -22,11 +22,11 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ludus import errors
+from ludus import errors, files
 from ludus.data import nest as nests
 from ludus.data.digest import digest
 from ludus.data.nest import Nest
-from ludus.experiment import durable, ranked
+from ludus.experiment import ranked
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
 from ludus.experiment.evaluation import evaluate, longest_episode
@@ -299,7 +299,7 @@ class Training:
             result |= self._evaluate()
         total = sum(self._parts_total.values()) or 1.0
         result["time"] = {name: round(part / total, 4) for name, part in self._parts_total.items()}
-        durable.replace_file(self.folder / "result.json", [_json(result)])
+        files.replace(self.folder / "result.json", [_json(result)])
         return result
 
     def _evaluate(self) -> dict[str, Any]:
@@ -353,14 +353,14 @@ class Training:
 
 def write_trial(folder: Path, config: Config) -> None:
     """What is known at the start: `config.json` and `versions.json`."""
-    durable.replace_file(folder / "config.json", [_json(config.to_json())])
+    files.replace(folder / "config.json", [_json(config.to_json())])
     versions = {"python": platform.python_version(), "platform": platform.platform()}
     for name in ("ludus", "torch", "numpy", "gymnasium", "ale-py", "envpool", "pettingzoo", "mpe2"):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    durable.replace_file(folder / "versions.json", [_json(versions)])
+    files.replace(folder / "versions.json", [_json(versions)])
 
 
 def load_config(folder: Path) -> Config:

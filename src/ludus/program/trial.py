@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ludus import errors
+from ludus import errors, files
 from ludus.discovery import names as naming
 
 __all__ = ["Trial", "TrialFolder", "find_trial", "write_private"]
@@ -82,7 +82,7 @@ class TrialFolder:
 
     def save_program(self, description: dict[str, Any]) -> None:
         text = json.dumps(description, indent=2, ensure_ascii=False)
-        (self.path / "program.json").write_text(text + "\n", encoding="utf-8")
+        files.replace(self.path / "program.json", [text.encode() + b"\n"])
 
     def load_worker_names(self) -> list[str]:
         """The workers of its program."""
@@ -117,11 +117,7 @@ def find_trial(name: str, *, project: str | Path = "trials") -> TrialFolder:
 
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read, whole or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(file, "wb") as stream:
-        stream.write(content)
-    os.replace(part, path)
+    files.replace(path, [content], mode=files.PRIVATE)
 
 
 def _make_timed(project: Path) -> TrialFolder:

@@ -22,14 +22,13 @@ import cloudpickle
 import torch
 from numpy.typing import NDArray
 
-from ludus import errors
+from ludus import errors, files
 from ludus.program import trial as trials
 from ludus.services.model import verify
 from ludus.services.model.backends import Source
 from ludus.services.model.rows import RowLayout
 from ludus.services.model.settings import ModelSettings
 from ludus.services.model.torch_weights import as_arrays, difference
-from ludus.services.weights import file_lock
 from ludus.services.weights.store import VersionStore, check_model
 
 __all__ = ["Definition", "ModelFolder"]
@@ -93,7 +92,7 @@ class ModelFolder:
         if not self.exists:
             verify.check_example(_unpack(packed).source())
         self.folder.mkdir(parents=True, exist_ok=True)
-        with file_lock.hold(self.folder / f".{self.name}.lock"):
+        with files.lock(self.folder / f".{self.name}.lock"):
             is_new = not self.exists
             known = ModelSettings() if is_new else self.settings()
             changed = known.changed(settings)
