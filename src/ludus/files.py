@@ -23,7 +23,7 @@ from ludus import errors
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["lock", "remove_parts", "replace", "set_aside", "sync_folder", "write"]
+__all__ = ["append_line", "lock", "remove_parts", "replace", "set_aside", "sync_folder", "write"]
 
 PUBLIC, PRIVATE = 0o666, 0o600
 """Modes of new files, before the umask: readable as the user's other files are, or by the user alone."""
@@ -61,6 +61,19 @@ def write(path: Path, fill: Callable[[BinaryIO], None], *, mode: int = PUBLIC, d
             part.unlink(missing_ok=True)
         raise
     if durable:
+        sync_folder(path.parent)
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Add a line to a file, and have it survive a power cut. A line that an earlier cut tore is not continued."""
+    is_new = not path.exists()
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PUBLIC), "ab") as file:
+        size = os.fstat(file.fileno()).st_size
+        torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+        file.write((b"\n" if torn else b"") + line + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    if is_new:
         sync_folder(path.parent)
 
 

@@ -34,7 +34,10 @@ def add_arguments(parser: Any) -> None:
 def follow(
     start: Callable[[OnProgress], Run], args: argparse.Namespace, *, total_steps: int, project: str, trial: str | None
 ) -> int:
-    """Run `start` with progress shown, then print how it ended. Returns the exit code: 130 if it was stopped."""
+    """Run `start` with progress shown, then print how it ended.
+
+    Returns the exit code: 130 if it was stopped, 1 if it ended and could not be saved whole.
+    """
     began = time.time()
     try:
         with progress.Progress(total_steps) as shown:
@@ -43,6 +46,9 @@ def follow(
         print(_stopped(_find(project, trial, began=began), project), file=sys.stderr)
         return 130
     print(json.dumps(_finite(result)) if args.json else _sentences(result), flush=True)
+    if result.get("save_error"):
+        print(f"not all of it could be saved: {result['save_error']}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -12,7 +12,7 @@ from ludus import envs, errors
 from ludus.data.digest import digest
 from ludus.data.lookup import load_attribute
 from ludus.experiment.checkpoints import CheckpointStore
-from ludus.experiment.training import load_config
+from ludus.experiment.training import load_config, trust_config
 from ludus.experiment.wiring import MODEL, make_policy_spec
 from ludus.gateway.client import check_header
 from ludus.gateway.router import Router
@@ -22,9 +22,11 @@ from ludus.remote import promotion
 from ludus.remote.actor import RemoteActor
 from ludus.remote.model import RemoteModel
 from ludus.remote.policy_actor import PolicyActor
+from ludus.services.model import policy_definition
+from ludus.services.model.definition import Definition, ModelFolder
 from ludus.services.weights.store import LATEST, VersionStore
 
-__all__ = ["load_actor", "publish_trained", "serve", "shares_of"]
+__all__ = ["load_actor", "publish_trained", "serve", "shares_of", "trust_trial"]
 
 
 def publish_trained(folder: Path) -> RemoteModel:
@@ -34,11 +36,26 @@ def publish_trained(folder: Path) -> RemoteModel:
     _step, content = CheckpointStore(folder / "checkpoints").load()
     policy = ServedPolicy(make_policy_spec(config, world), has_mask=world.has_mask)
     policy.load_weights(content["weights"])
-    model = RemoteModel(MODEL, policy, forward_args=policy.example(), local_mode=True)
     weights = policy.weights()
+    models = ModelFolder(folder / "models", MODEL)
+    if policy_definition.is_plain(policy):  # no code of the folder's own is needed
+        models.replace_code(Definition(module=policy, forward_args=policy.example()))
+    store = VersionStore(folder / "models")
+    if models.exists and not store.versions(MODEL):  # all of them were damaged
+        store.rewind(MODEL, None)
+        store.publish(MODEL, weights, number=0)
+    model = RemoteModel(MODEL, policy, forward_args=policy.example(), local_mode=True)
     if model.versions()[-1].digest != digest(weights):
         model.publish_weights(weights)
     return model
+
+
+def trust_trial(folder: Path) -> None:
+    """The user agrees to run the code that the files of this trial contain or name."""
+    trust_config(folder)
+    models = folder / "models"
+    for path in sorted(models.glob("*.definition")):
+        ModelFolder(models, path.stem).trust()
 
 
 def load_actor(text: str) -> Any:
@@ -72,18 +89,22 @@ def serve(
     canary: Mapping[str, float] | None = None,
     actor: str | None = None,
     actor_args: Mapping[str, Any] | None = None,
+    trust: bool = False,
     **gateway: Any,
 ) -> RemoteActor:
     """Serve a trial that `ludus.init` was called for; `gateway` are the arguments of `RemoteActor`.
 
     A training run is served by a `PolicyActor`; another trial needs its `actor`, as `module:Class`. The tag
-    `production` stands for the newest version when a trial is served for the first time; `promote` moves it. What is
-    wrong raises `ConfigError` before any process is started.
+    `production` stands for the newest version when a trial is served for the first time; `promote` moves it. `trust`:
+    run code of the trial that was made by another user or on another machine, from now on. What is wrong raises
+    `ConfigError` before any process is started.
     """
     shares = shares_of(version, canary or {})
     Router(shares)  # says whether these are shares
     check_header("token", gateway.get("token"))
     _check_certificate(gateway.get("tls_cert"), gateway.get("tls_key"))
+    if trust:
+        trust_trial(folder)
     if actor is None:
         model = publish_trained(folder)
         if promotion.PRODUCTION not in model.tags():
