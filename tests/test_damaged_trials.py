@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -55,11 +58,14 @@ def _halve(content: bytes) -> bytes:
 
 
 def _flip(content: bytes) -> bytes:
-    at = len(content) * 2 // 3
-    return content[:at] + bytes([content[at] ^ 0x04]) + content[at + 1 :]
+    """Two bytes of it: one alone may be in the padding of a version."""
+    flipped = bytearray(content)
+    for at in (len(content) * 2 // 3, len(content) * 19 // 20):
+        flipped[at] ^= 0x04
+    return bytes(flipped)
 
 
-class _Stop(KeyboardInterrupt):
+class _Stop(Exception):
     pass
 
 
@@ -187,3 +193,56 @@ def test_warnings_of_a_torn_checkpoint_are_seen_on_the_console_of_a_spread_run(
     finally:
         root.handlers = before
     assert "is torn" in capfd.readouterr().err
+
+
+# ---- trials of others
+
+
+class Trap:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self.path,)
+
+
+def test_a_policy_trial_that_was_copied_is_served_without_unpickling_what_is_in_it(
+    sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LUDUS_STATE_DIR", str(tmp_path / "another machine"))
+    folder = tmp_path / "t"
+    shutil.copytree(sound, folder)
+    (folder / "models" / "policy.definition").write_bytes(pickle.dumps((Trap(tmp_path / "trapped"), (), {})))
+    loaded: list[Any] = []
+    monkeypatch.setattr(pickle, "loads", loaded.append)
+    trusted = {record.weights for record in CheckpointStore(sound / "checkpoints").records()}
+    assert _serve(folder)[0] in trusted
+    assert not loaded
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_a_config_of_others_that_names_a_file_of_code_runs_nothing_without_consent(
+    sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ludus.experiment.training import load_config
+
+    folder = tmp_path / "t"
+    shutil.copytree(sound, folder)
+    (folder / "result.json").unlink()
+    evil = tmp_path / "evil.py"
+    evil.write_text(f"import os\nos.mkdir({str(tmp_path / 'trapped')!r})\ndef make(): ...\n")
+    config = json.loads((folder / "config.json").read_text())
+    config["train"]["env"] = f"{evil}:make"
+    (folder / "config.json").write_text(json.dumps(config))
+    for words in (["resume", "t"], ["evaluate", "t"]):
+        assert main([*words, "--project", str(tmp_path)]) == 2
+        assert "was not made by this user on this machine; nothing was run" in capsys.readouterr().err
+    with pytest.raises(errors.ConfigError, match="nothing was run"):
+        serving.publish_trained(folder)
+    assert not (tmp_path / "trapped").exists()
+    serving.trust_trial(folder)
+    assert load_config(folder).train.env == f"{evil}:make"
+    assert main(["resume", "t", "--project", str(tmp_path)]) == 2  # its env is none
+    assert (tmp_path / "trapped").exists(), "the trap works"

@@ -78,3 +78,12 @@ def test_episodes_that_were_cut_off_and_evaluations_that_failed_are_told(
     assert "over 100 episodes, played greedily, 7 of them cut off before their end" in capsys.readouterr().out
     _follow(lambda on_progress: Ended(eval_episodes=0, eval_error="EnvError: the game broke"), project=tmp_path)
     assert "the evaluation failed: EnvError: the game broke" in capsys.readouterr().out
+
+
+def test_a_result_that_could_not_be_saved_is_printed_all_the_same_and_the_command_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _follow(lambda on_progress: Ended(save_error="the folder was deleted"), project=tmp_path) == 1
+    said = capsys.readouterr()
+    assert "10,000 steps in 2.5 s" in said.out
+    assert "not all of it could be saved: the folder was deleted" in said.err
