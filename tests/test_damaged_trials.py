@@ -144,6 +144,29 @@ def _serve(folder: Path) -> tuple[str, Any]:
         return digest(served), asyncio.run(model.forward(np.zeros(4, np.float32)))
 
 
+@pytest.mark.parametrize("damage", [_empty, _flip])
+def test_with_all_versions_damaged_the_checkpoint_is_served(
+    damage: Callable[[bytes], bytes], sound: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "t"
+    shutil.copytree(sound, folder)
+    for path in (folder / "models" / "policy").glob("*.weights"):
+        path.write_bytes(damage(path.read_bytes()))
+    trusted = {record.weights for record in CheckpointStore(sound / "checkpoints").records()}
+    assert _serve(folder)[0] in trusted
+
+
+def test_a_served_version_that_is_damaged_is_an_error_before_any_process_is_started(
+    sound: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "t"
+    shutil.copytree(sound, folder)
+    (path,) = (folder / "models" / "policy").glob("000000000-*.weights")
+    path.write_bytes(_flip(path.read_bytes()))
+    with ludus.init(project=tmp_path, trial="t"), pytest.raises(errors.DataError, match="version 0 of 'policy' is dam"):
+        serving.serve(folder, version="0")
+
+
 @pytest.mark.parametrize("damage", [_empty, _halve])
 def test_a_damaged_record_of_a_name_is_taken_as_absent(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
     names = FileNames(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 import sys
 from collections.abc import Collection, Iterable, Mapping
@@ -28,6 +29,8 @@ from ludus.services.weights.store import LATEST, VersionStore
 
 __all__ = ["load_actor", "publish_trained", "serve", "shares_of", "trust_trial"]
 
+_LOG = logging.getLogger(__name__)
+
 
 def publish_trained(folder: Path) -> RemoteModel:
     """The policy of a training run as a named model of its trial: its newest checkpoint is the newest version."""
@@ -41,11 +44,15 @@ def publish_trained(folder: Path) -> RemoteModel:
     if policy_definition.is_plain(policy):  # no code of the folder's own is needed
         models.replace_code(Definition(module=policy, forward_args=policy.example()))
     store = VersionStore(folder / "models")
-    if models.exists and not store.versions(MODEL):  # all of them were damaged
-        store.rewind(MODEL, None)
-        store.publish(MODEL, weights, number=0)
+    if models.exists:
+        try:
+            store.get(MODEL)
+        except errors.DataError as error:
+            _LOG.warning("no version of the policy can be used: %s The newest checkpoint is version 0 again.", error)
+            store.rewind(MODEL, None)
+            store.publish(MODEL, weights, number=0)
     model = RemoteModel(MODEL, policy, forward_args=policy.example(), local_mode=True)
-    if model.versions()[-1].digest != digest(weights):
+    if store.get(MODEL)[0].digest != digest(weights):
         model.publish_weights(weights)
     return model
 
@@ -135,6 +142,10 @@ def _check_versions(folder: Path, wanted: Iterable[str], models: Collection[str]
         if not any((tags[model].get(each) if number is None else number) in numbers[model] for model in models):
             known = "; ".join(f"{model}: {', '.join(map(str, (*numbers[model], *tags[model])))}" for model in models)
             raise errors.ConfigError(f"there is no version {each!r} that sessions could play. There are of {known}")
+        for model in models:
+            wanted_here = tags[model].get(each) if number is None else number
+            if wanted_here in numbers[model]:
+                store.get(model, wanted_here)  # raises if it is damaged: now, not for each session
 
 
 def _check_certificate(cert: str | None, key: str | None) -> None:
