@@ -163,7 +163,12 @@ class ModelFolder:
                 "forward_args": definition.forward_args,
                 "forward_kwargs": dict(definition.forward_kwargs),
             }
-            return _join(_POLICY, _pack_nest(nest))
+            try:
+                return _join(_POLICY, _pack_nest(nest))
+            except errors.CodecError as error:
+                _LOG.warning(
+                    "the policy %r is stored as code: its spec has no other form: %s", self.name, error
+                )
         given = (definition.module, definition.forward_args, dict(definition.forward_kwargs))
         try:
             content: bytes = cloudpickle.dumps(given)

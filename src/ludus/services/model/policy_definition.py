@@ -52,12 +52,16 @@ def from_nest(nest: Nest) -> ServedPolicy:
         raise errors.DataError(f"it is not the definition of a policy: {error!r}") from None
 
 
-def _array_text(spec: ArraySpec) -> str:
+def _array_text(spec: ArraySpec | None) -> str | None:
     """A leaf of the nest, as text: so no nest of observations is taken for a part of it."""
+    if spec is None:
+        return None
     fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
     return json.dumps({**fields, "dtype": spec.dtype.str})
 
 
-def _array_spec(text: str) -> ArraySpec:
+def _array_spec(text: str | None) -> ArraySpec | None:
+    if text is None:
+        return None
     fields: Mapping[str, Any] = json.loads(text)
     return ArraySpec(**fields)
