@@ -128,3 +128,12 @@ def test_where_agents_compete_their_returns_and_matches_are_shown(
     assert "by agent: player_0 0.2, player_1 -0.2" in out
     assert "against random play: won 92% of 100 games, each side played equally, draws count half" in out
     assert "against itself at step 5,000: won 70%" in out
+
+
+def test_a_result_that_could_not_be_saved_is_printed_all_the_same_and_the_command_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _follow(lambda on_progress: Ended(save_error="the folder was deleted"), project=tmp_path) == 1
+    said = capsys.readouterr()
+    assert "10,000 steps in 2.5 s" in said.out
+    assert "not all of it could be saved: the folder was deleted" in said.err

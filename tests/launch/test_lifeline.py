@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ludus import errors
 from ludus.launch import lifeline
 
 DRIVER = """
@@ -88,3 +90,80 @@ def test_a_worker_that_has_ended_no_longer_minds(asked: threading.Event) -> None
     os.close(write)
     assert not asked.wait(0.7)
     os.close(read)
+
+
+# ---- strangers
+
+
+def connect(server: lifeline.LifelineServer) -> socket.socket:
+    made = socket.create_connection(server.address, timeout=60)
+    made.settimeout(60)
+    return made
+
+
+@pytest.fixture
+def guarded() -> Iterator[lifeline.LifelineServer]:
+    made = lifeline.LifelineServer("127.0.0.1", secret="open sesame")
+    made.start()
+    yield made
+    made.close()
+
+
+def test_who_knows_the_secret_is_held(guarded: lifeline.LifelineServer, asked: threading.Event) -> None:
+    with lifeline.connect_lifeline(guarded.address, secret="open sesame") as line:
+        watch = lifeline.Lifeline(line.fileno(), ask_exit=lambda reason: asked.set())
+        assert not watch.is_lost
+        assert guarded.num_held == 1
+        guarded.close()
+        assert watch.is_lost
+
+
+@pytest.mark.parametrize("secret", [None, "open barley"])
+def test_who_has_another_secret_is_told_so_and_not_held(guarded: lifeline.LifelineServer, secret: str | None) -> None:
+    with pytest.raises(errors.Unauthorised, match="did not accept this worker's secret"):
+        lifeline.connect_lifeline(guarded.address, secret=secret)
+    assert guarded.num_held == 0
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n" + bytes(64), b"\xff" * 32])
+def test_a_stranger_is_disconnected_in_time_whatever_it_says(
+    guarded: lifeline.LifelineServer, said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifeline, "_PROVE_WITHIN_S", 0.2)
+    with connect(guarded) as stranger:
+        stranger.sendall(said)
+        content = b""
+        try:
+            while part := stranger.recv(100):
+                content += part
+        except ConnectionResetError:  # what it said was not read to its end
+            pass
+        assert len(content) == 32, "the challenge, and nothing more"
+    assert guarded.num_held == 0
+
+
+def test_an_earlier_answer_is_worth_nothing_later(guarded: lifeline.LifelineServer) -> None:
+    with connect(guarded) as one, connect(guarded) as other:
+        nonce = one.recv(32)
+        assert other.recv(32) != nonce
+        other.sendall(lifeline._proof("open sesame", nonce))
+        assert other.recv(1) == b""
+
+
+def test_a_worker_gets_in_though_strangers_hold_all_the_places_there_are(
+    guarded: lifeline.LifelineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifeline, "_MAX_UNPROVEN", 3)
+    monkeypatch.setattr(lifeline, "_PROVE_WITHIN_S", 0.5)
+    strangers = [connect(guarded) for _ in range(6)]
+    challenged = [len(stranger.recv(32)) for stranger in strangers]
+    assert challenged == [32, 32, 32, 0, 0, 0]
+    with lifeline.connect_lifeline(guarded.address, secret="open sesame", timeout_s=60.0):
+        assert guarded.num_held == 1
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_beyond_loopback_a_secret_is_needed() -> None:
+    with pytest.raises(errors.Unauthorised, match="need the trial's secret"):
+        lifeline.LifelineServer("0.0.0.0").start()

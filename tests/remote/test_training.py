@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,46 @@ def test_a_trial_with_files_of_ones_own_goes_on_from_any_folder(
 def test_the_greatest_seed_there_is_can_be_trained_and_evaluated_with(tmp_path: Path) -> None:
     run = ludus.train("ppo", "CartPole-v1", project=str(tmp_path), seed=MAX_SEED, **SMALL)
     assert ludus.evaluate(run.trial_dir, episodes=2, seed=MAX_SEED)["episodes"] == 2
+
+
+@pytest.mark.parametrize("checkpoint_seconds", [0.0, 1000.0])
+def test_a_folder_that_is_deleted_while_it_trains_costs_neither_the_result_nor_the_policy(
+    checkpoint_seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ludus.experiment.training._METRICS_EVERY_S", 0.0)
+    folder, deleted_at = tmp_path / "mine", []
+
+    def delete(step: int, _values: dict[str, float]) -> None:
+        if not deleted_at:
+            deleted_at.append(step)
+            shutil.rmtree(folder)
+
+    settings = {**SMALL, "steps": 1000, "checkpoint_seconds": checkpoint_seconds}
+    run = ludus.train("ppo", "CartPole-v1", project=str(tmp_path), trial="mine", on_progress=delete, **settings)
+    assert deleted_at
+    assert deleted_at[0] < 1000
+    assert run.result["eval_episodes"] == 2
+    assert f"{folder} was deleted while it trained" in run.result["save_error"]
+    assert f"{folder} was deleted while it trained" in caplog.text
+    assert run.policy.act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
+    assert ludus.resume("mine", project=str(tmp_path)).result == run.result
+
+
+def test_a_result_is_returned_even_if_nothing_can_be_written_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ludus.experiment.training._METRICS_EVERY_S", 0.0)
+    folder, deleted = tmp_path / "mine", []
+
+    def put_a_file_in_its_place(_step: int, _values: dict[str, float]) -> None:
+        if not deleted:
+            deleted.append(folder)
+            shutil.rmtree(folder)
+            folder.write_text("in the way")
+
+    settings = {**SMALL, "steps": 1000, "checkpoint_seconds": 1000.0}
+    run = ludus.train(
+        "ppo", "CartPole-v1", project=str(tmp_path), trial="mine", on_progress=put_a_file_in_its_place, **settings
+    )
+    assert run.result["eval_episodes"] == 2
+    assert "cannot be made again" in run.result["save_error"]

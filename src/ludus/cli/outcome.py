@@ -42,9 +42,10 @@ def follow(
     trial: str | None,
     is_clipped: bool = False,
 ) -> int:
-    """Run `start` with progress shown, then print how it ended. Returns the exit code: 130 if it was stopped.
+    """Run `start` with progress shown, then print how it ended.
 
-    `is_clipped`: the return of training is one of clipped rewards, and is labelled so.
+    Returns the exit code: 130 if it was stopped, 1 if it ended and could not be saved whole. `is_clipped`: the return
+    of training is one of clipped rewards, and is labelled so.
     """
     began = time.time()
     try:
@@ -54,6 +55,9 @@ def follow(
         print(_stopped(_find(project, trial, began=began), project), file=sys.stderr)
         return 130
     print(json.dumps(_finite(result)) if args.json else _sentences(result), flush=True)
+    if result.get("save_error"):
+        print(f"not all of it could be saved: {result['save_error']}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -15,6 +15,9 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trial", metavar="TRIAL", help="its name in the project folder, or the path of its folder")
     options.add_project(parser)
+    parser.add_argument(
+        "--trust", action="store_true", help="run the code of a trial that was made by others, or on another machine"
+    )
     outcome.add_arguments(parser)
 
 
@@ -29,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         from ludus.remote import training  # brings torch
 
         began = outcome.process_began()
-        return training.resume(folder, project=args.project, on_progress=on_progress, began=began)
+        return training.resume(folder, project=args.project, on_progress=on_progress, began=began, trust=args.trust)
 
     return outcome.follow(
         start, args, total_steps=total_steps, project=args.project, trial=str(folder), is_clipped=is_clipped

@@ -43,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--actor-args", default="{}", metavar="JSON", help="arguments of the actor, as an object")
     options.add_options(parser, _Gateway())
     options.add_project(parser)
+    parser.add_argument(
+        "--trust", action="store_true", help="run the code of a trial that was made by others, or on another machine"
+    )
     parser.add_argument("--json", action="store_true", help="say where it listens in one line of JSON")
 
 
@@ -62,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
             canary=canary,
             actor=args.actor,
             actor_args=actor_args,
+            trust=args.trust,
             **chosen,
         )
         if args.json:

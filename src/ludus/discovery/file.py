@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import SplitResult, unquote
 
-from ludus import errors
+from ludus import errors, files
 from ludus.discovery import names as spelling
 from ludus.discovery.store import Feed, Record, decode, encode
 from ludus.discovery.store_names import StoreNames
@@ -36,7 +36,7 @@ _LOCK_RETRY_S = 0.002
 _CLOCK_AGE_S = 5.0  # how long one comparison of the two clocks is believed
 _CLOCK_GRAIN_S = 0.1
 _RECORD = "@"
-_PART = "@.part"  # one writer at a time: it needs no name of its own, and one left by a crash is written over
+_OLD_PART = "@.part"  # what earlier versions left when they were killed
 
 
 class FileNames(StoreNames):
@@ -73,9 +73,7 @@ class FileStore:
                 os.utime(path)
                 return True
             path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_name(_PART)
-            part.write_bytes(encode(record))
-            os.replace(part, path)
+            files.replace(path, [encode(record)], durable=record.ttl is None)  # a lease ends with a reboot anyway
             return True
 
     def get(self, name: str) -> str | None:
@@ -191,7 +189,8 @@ class FileStore:
     def _prune(self, folder: Path) -> None:
         """Remove the folders from here up that have become empty; the lock keeps writers out of them."""
         with contextlib.suppress(OSError):  # not empty, or gone already
-            (folder / _PART).unlink(missing_ok=True)
+            (folder / _OLD_PART).unlink(missing_ok=True)
+            files.remove_parts(folder)
             while folder != self._folder:
                 folder.rmdir()
                 folder = folder.parent

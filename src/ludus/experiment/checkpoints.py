@@ -27,10 +27,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from ludus import data, errors
+from ludus import data, errors, files
 from ludus.data import Nest
 from ludus.data.digest import digest
-from ludus.experiment.durable import remove_parts, replace_file
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -82,8 +81,8 @@ class CheckpointStore:
         path = self._folder / f"checkpoint-{step:09d}.ludus"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            remove_parts(self._folder)
-            replace_file(path, [_HEADER.pack(_MAGIC, _FORMAT, sha.digest(), size), *body])
+            files.remove_parts(self._folder)
+            files.replace(path, [_HEADER.pack(_MAGIC, _FORMAT, sha.digest(), size), *body])
             record = CheckpointRecord(
                 step=step, file=path.name, sha256=sha.hexdigest(), bytes=_HEADER.size + size, time=time.time(),
                 weights=_weights_digest(content),
@@ -164,7 +163,7 @@ class CheckpointStore:
         known = {record.file: record for record in self.records()} | {newest.file: newest}
         listed = sorted((known[name] for name in kept if name in known), key=lambda record: record.step)
         content = {"format": _FORMAT, "checkpoints": [asdict(record) for record in listed]}
-        replace_file(self._folder / _LIST, [json.dumps(content, indent=2).encode() + b"\n"])
+        files.replace(self._folder / _LIST, [json.dumps(content, indent=2).encode() + b"\n"])
         for path in self._folder.glob("checkpoint-*.ludus"):
             if _NAME.fullmatch(path.name) and path.name not in kept:
                 path.unlink(missing_ok=True)

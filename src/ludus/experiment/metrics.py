@@ -19,8 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ludus import errors
-from ludus.experiment.durable import remove_parts, replace_file
+from ludus import errors, files
 from ludus.experiment.events import EventFile
 
 __all__ = ["METRICS_FILE", "MetricsWriter", "read_last_metrics", "read_metrics"]
@@ -48,9 +47,9 @@ class MetricsWriter:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / METRICS_FILE
         kept = [] if resume_step is None else [line for line in read_metrics(folder) if line["step"] <= resume_step]
-        remove_parts(folder)
+        files.remove_parts(folder, METRICS_FILE)
         if path.exists():  # also when nothing is dropped: a line that a kill tore must not swallow the next
-            replace_file(path, [(json.dumps(line) + "\n").encode() for line in kept])
+            files.replace(path, [(json.dumps(line) + "\n").encode() for line in kept])
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         is_first = resume_step is None and not any((folder / "events").glob("*"))
         next_step = 0 if resume_step is None else resume_step + 1

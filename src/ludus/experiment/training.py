@@ -22,12 +22,12 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ludus import errors
+from ludus import errors, files
 from ludus.data import nest as nests
 from ludus.data.digest import digest
 from ludus.data.nest import Nest
 from ludus.envs.registry import clips_rewards
-from ludus.experiment import durable, ranked
+from ludus.experiment import ranked
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
 from ludus.experiment.evaluation import longest_episode
@@ -36,13 +36,15 @@ from ludus.experiment.flows.report import Report
 from ludus.experiment.goal import Goal
 from ludus.experiment.metrics import MetricsWriter
 from ludus.learn.algorithms.learner import Learner
+from ludus.program import trust
 
-__all__ = ["Flow", "Training", "load_config", "write_trial"]
+__all__ = ["Flow", "Training", "load_config", "trust_config", "write_trial"]
 
 _LOG = logging.getLogger(__name__)
 _METRICS_EVERY_S = 0.5
 _WINDOW = 100  # episodes in the mean that is shown
 _MOST_BARREN = 100
+_SEAL_FILE = "config.seal"
 
 
 class Flow(Protocol):
@@ -113,6 +115,8 @@ class Training:
         self._earlier = EarlierPolicy(0, learner.policy.weights()) if self._is_first and len(agents) > 1 else None
         self._steps_told = 0
         self._resumed_at: int | None = None
+        self._has_config = (folder / "config.json").exists()  # from here on, unless somebody deletes the folder
+        self._save_errors: list[str] = []
 
     # --- the loop
 
@@ -218,6 +222,7 @@ class Training:
 
     def checkpoint(self) -> Path:
         """Write everything that is needed to go on from here. Raises `TrainingError` if the weights are not finite."""
+        self._expect_folder()
         learner = self.learner.save()
         self._expect_finite(learner["weights"])
         content = {
@@ -236,6 +241,25 @@ class Training:
         path = self._store.save(self.num_steps, content)
         self._last_checkpoint = time.perf_counter()
         return path
+
+    def _expect_folder(self) -> None:
+        """If the trial's folder was deleted, begin it again: without its config no checkpoint in it is of use."""
+        if not self._is_first or not self._has_config or (self.folder / "config.json").exists():
+            return
+        error = (
+            f"{self.folder} was deleted while it trained. What it had before step {self.num_steps} (metrics, logs, "
+            "earlier checkpoints) is lost; what comes from here on is written there again."
+        )
+        self._save_errors.append(error)
+        _LOG.error("%s", error)
+        if self._metrics is not None:  # it writes to a file that has no name any more
+            self._metrics.close()
+            self._metrics = None
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_trial(self.folder, self.config)
+        except OSError as failed:
+            raise errors.CheckpointError(f"{self.folder} was deleted and cannot be made again: {failed}.") from failed
 
     def _expect_finite(self, weights: Nest) -> None:
         """A gradient that is not finite is noticed by the loss of the next update only."""
@@ -291,8 +315,17 @@ class Training:
     # --- the end
 
     def finish(self) -> dict[str, Any]:
-        """The last checkpoint, the evaluation, and what `result.json` says."""
-        self.checkpoint()
+        """The last checkpoint, the evaluation, and what `result.json` says.
+
+        What cannot be written does not cost the result: `save_error` in it says what is missing.
+        """
+        try:
+            self.checkpoint()
+        except errors.CheckpointError as error:
+            if not self._is_first:
+                raise
+            _LOG.error("%s The run ends without it.", error)
+            self._save_errors.append(str(error))
         if not self._is_first:
             return {}
         seconds = self._seconds()
@@ -316,7 +349,12 @@ class Training:
             result |= self._evaluate()
         total = sum(self._parts_total.values()) or 1.0
         result["time"] = {name: round(part / total, 4) for name, part in self._parts_total.items()}
-        durable.replace_file(self.folder / "result.json", [_json(result)])
+        if self._save_errors:
+            result["save_error"] = " ".join(self._save_errors)
+        try:
+            files.replace(self.folder / "result.json", [_json(result)])
+        except OSError as error:
+            result["save_error"] = " ".join([*self._save_errors, f"result.json could not be written: {error}."])
         return result
 
     def _evaluate(self) -> dict[str, Any]:
@@ -332,7 +370,10 @@ class Training:
             "eval/vs_earlier": found.get("eval_vs_earlier"),
         }
         if found["eval_episodes"]:
-            self._write({name: value for name, value in values.items() if value is not None})
+            try:
+                self._write({name: value for name, value in values.items() if value is not None})
+            except OSError as error:
+                self._save_errors.append(f"the metrics of the evaluation could not be written: {error}.")
         return found
 
     def _training_return(self) -> dict[str, Any]:
@@ -383,28 +424,64 @@ class Training:
 
 
 def write_trial(folder: Path, config: Config) -> None:
-    """What is known at the start: `config.json` and `versions.json`."""
-    durable.replace_file(folder / "config.json", [_json(config.to_json())])
+    """What is known at the start: `config.json` and `versions.json`; if it names files of code, a seal of it, too."""
+    files.replace(folder / "config.json", [_json(config.to_json())])
+    if _files_of_code(config):
+        trust_config(folder)
     versions = {"python": platform.python_version(), "platform": platform.platform()}
     for name in ("ludus", "torch", "numpy", "gymnasium", "ale-py", "envpool", "pettingzoo", "mpe2"):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    durable.replace_file(folder / "versions.json", [_json(versions)])
+    files.replace(folder / "versions.json", [_json(versions)])
 
 
 def load_config(folder: Path) -> Config:
-    """What `config.json` of a trial says. Raises `ConfigError`."""
+    """What `config.json` of a trial says.
+
+    Raises `ConfigError`, also if it names files of code and was not made by this user on this machine: whoever loads
+    it goes on to run them.
+    """
     path = folder / "config.json"
     try:
-        return Config.from_json(json.loads(path.read_text(encoding="utf-8")))
+        content = path.read_bytes()
+        saved = json.loads(content)
+        if (named := _named_files(saved)) and not _is_own(folder, content):
+            raise errors.ConfigError(
+                f"{path} says to run code of {' and '.join(named)}, and it was not made by this user on this machine; "
+                "nothing was run. If you trust whoever made it: `ludus serve … --trust` or `ludus resume … --trust`, "
+                "once."
+            )
+        return Config.from_json(saved)
     except FileNotFoundError:
         raise errors.ConfigError(f"{folder} is not the folder of a training run: it has no config.json.") from None
     except errors.ConfigError:
         raise
     except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise errors.ConfigError(f"{path} cannot be read: {error!r}.") from None
+
+
+def trust_config(folder: Path) -> None:
+    """The user agrees to run the files of code that `config.json` names, as it is now."""
+    content = (folder / "config.json").read_bytes()
+    files.replace(folder / _SEAL_FILE, [trust.seal(content).hex().encode()])
+
+
+def _is_own(folder: Path, content: bytes) -> bool:
+    try:
+        return trust.is_own(content, bytes.fromhex((folder / _SEAL_FILE).read_text()))
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+def _named_files(saved: Any) -> list[str]:
+    named = (saved["train"]["env"], saved["train"]["algorithm"], saved["network"].get("model"))
+    return [name for name in named if name and str(name).rpartition(":")[0].endswith(".py")]
+
+
+def _files_of_code(config: Config) -> list[str]:
+    return _named_files(config.to_json())
 
 
 def _json(content: dict[str, Any]) -> bytes:

@@ -211,7 +211,8 @@ class TrainerFactory:
         ranks = _join(rank, size, server, config) if size > 1 else None
         policy = Policy(self.policy, seed=config.train.seed)
         learner = make_learner(config, policy, ranks=ranks)
-        weights = WeightsService(self.folder / "versions") if rank == 0 and config.num_simulators else None
+        is_publisher = rank == 0 and config.num_simulators
+        weights = WeightsService(self.folder / "versions", durable=False) if is_publisher else None  # see checkpoints
         publish = _publisher(weights) if weights is not None else None
         host = ServiceHost(weights, "weights/0", beside=server) if weights is not None else None
         if host is not None and config.flow == "sync":

@@ -75,14 +75,17 @@ def launch(
     with contextlib.ExitStack() as stack:
         if within is not None:
             folder, url, host, secret = within.folder, within.names_url, within.host, within.secret
+            is_own = not within.reserves
         else:
             folder = trials.TrialFolder.create(project, trial)
+            address = address or os.environ.get("RAY_ADDRESS")
+            is_own = not ray.is_initialized() and address is None
             if not ray.is_initialized():
-                _connect(ray, address or os.environ.get("RAY_ADDRESS"), runtime_env, program)
+                _connect(ray, address, runtime_env, program)
                 stack.callback(ray.shutdown)
             host = ray.util.get_node_ip_address()
             url = runs.open_names(stack, names_url, host=host, secret=secret)
-        line = lifeline.LifelineServer(host)
+        line = lifeline.LifelineServer("127.0.0.1" if is_own else host, secret=secret)  # its own: on this machine
         line.start()
         stack.callback(line.close)
         told = specs.make_specs(program, folder, names_url=url, host=host, secret=secret)
@@ -150,7 +153,7 @@ class _Host:
     def live(self, spec: specs.WorkerSpec, driver: tuple[str, int]) -> supervisor.End:
         """The whole life of the worker; see `ludus.launch.child`."""
         logs.log_process(spec.worker, trials.TrialFolder(Path(spec.folder)).log_file(spec.worker))
-        with lifeline.connect_lifeline(driver) as line:
+        with lifeline.connect_lifeline(driver, secret=spec.secret) as line:
             watch = lifeline.Lifeline(line.fileno(), ask_exit=self._ask_exit)
             watch.start()
             end = child.live(dataclasses.replace(spec, host=self.where().host), self._ask_exit)

@@ -10,16 +10,19 @@ project/trial/
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ludus import errors
+from ludus import errors, files
 from ludus.discovery import names as naming
 
 __all__ = ["Trial", "TrialFolder", "find_trial", "write_private"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +61,7 @@ class TrialFolder:
         if trial is not None and (trial in ("", "..") or trial != Path(trial).name):
             raise errors.ProgramError(f"{trial!r} cannot name a trial: it must be one folder's name, without '/'.")
         folder = cls(Path(project).absolute() / trial) if trial else _make_timed(Path(project).absolute())
-        if trial and (folder.path / "trial.json").exists() and (known := folder.load()).is_live:
+        if trial and (known := folder.find()) is not None and known.is_live:
             raise errors.ProgramError(
                 f"trial {trial!r} is running: process {known.driver_pid} on {known.driver_host} drives it. Wait for "
                 f"it, stop it (ludus ctl {folder.path} exit), or choose another name."
@@ -82,26 +85,50 @@ class TrialFolder:
 
     def save_program(self, description: dict[str, Any]) -> None:
         text = json.dumps(description, indent=2, ensure_ascii=False)
-        (self.path / "program.json").write_text(text + "\n", encoding="utf-8")
+        files.replace(self.path / "program.json", [text.encode() + b"\n"])
 
     def load_worker_names(self) -> list[str]:
         """The workers of its program."""
         description = json.loads((self.path / "program.json").read_text(encoding="utf-8"))
         return [worker for node in description["nodes"] for worker in node["workers"]]
 
-    def load(self) -> Trial:
+    def find(self) -> Trial | None:
+        """What `trial.json` says; `None` if there is none, or if it is damaged, which is logged.
+
+        Damage does not block a trial: whether another process drives it is then up to the locks to say.
+        """
         path = self.path / "trial.json"
         try:
-            return Trial(**json.loads(path.read_text(encoding="utf-8")))
+            return self._read(path)
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError) as error:
+            _LOG.warning("%s is damaged (%s): the trial is taken for one that nobody drives.", path, error)
+            return None
+
+    def load(self) -> Trial:
+        """What `trial.json` says. Raises `ProgramError` if it cannot be read."""
+        path = self.path / "trial.json"
+        try:
+            return self._read(path)
         except FileNotFoundError:
             raise errors.ProgramError(f"{self.path} is not the folder of a trial: it has no trial.json.") from None
+        except (ValueError, TypeError) as error:
+            raise errors.ProgramError(f"{path} cannot be read: it is damaged ({error}).") from None
+
+    @staticmethod
+    def _read(path: Path) -> Trial:
+        try:
+            return Trial(**json.loads(path.read_text(encoding="utf-8")))
         except PermissionError:
             raise errors.ProgramError(f"{path} may be read only by the user who runs the trial.") from None
-        except (ValueError, TypeError) as error:
-            raise errors.ProgramError(f"{path} cannot be read: {error}.") from None
 
     def mark_ended(self, how: str) -> None:
-        self.save(replace(self.load(), ended=how))
+        """Write down how the trial ended. What hinders that is logged: the end of a run must not cost its result."""
+        try:
+            self.save(replace(self.load(), ended=how))
+        except (errors.ProgramError, OSError) as error:
+            _LOG.warning("the trial has ended (%s), which could not be written down: %s", how, error)
 
 
 def find_trial(name: str, *, project: str | Path = "trials") -> TrialFolder:
@@ -117,11 +144,7 @@ def find_trial(name: str, *, project: str | Path = "trials") -> TrialFolder:
 
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read, whole or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(file, "wb") as stream:
-        stream.write(content)
-    os.replace(part, path)
+    files.replace(path, [content], mode=files.PRIVATE)
 
 
 def _make_timed(project: Path) -> TrialFolder:

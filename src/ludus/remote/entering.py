@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import secrets
 import time
@@ -25,6 +26,7 @@ from ludus.workers import context
 
 __all__ = ["adopt", "enter"]
 
+_LOG = logging.getLogger(__name__)
 _LOCK_FILE = ".init.lock"
 _LOCK_S = 60.0
 _START_S = 30.0
@@ -50,7 +52,7 @@ def enter(project: Path, trial: str | None, *, engine: str, secret: str | None) 
     folder = trials.TrialFolder(project / trial)
     folder.path.mkdir(parents=True, exist_ok=True)
     with _locked(folder.path):
-        if (folder.path / "trial.json").exists() and (known := folder.load()).is_live:
+        if (known := folder.find()) is not None and known.is_live:
             joined = _join(folder, known)
             if joined is not None:
                 return joined
@@ -166,8 +168,11 @@ def _drive(folder: trials.TrialFolder, *, engine: str, secret: str | None) -> Tr
 def _mark_ended(folder: trials.TrialFolder, url: str, driver: Driver) -> None:
     """Say so in trial.json, unless somebody has taken the trial up since."""
     failed = driver.failure
+    if not folder.path.is_dir():
+        _LOG.warning("%s was deleted while the trial ran: what it had written is gone.", folder.path)
+        return
     with _locked(folder.path):
-        if folder.load().names_url == url:
+        if (known := folder.find()) is not None and known.names_url == url:
             folder.mark_ended(str(failed).splitlines()[0] if failed else driver.stop_reason or "stopped")
 
 

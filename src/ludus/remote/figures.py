@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ludus import files
 from ludus.experiment.metrics import MetricsWriter, read_last_metrics
 from ludus.services.metrics.windows import RESERVED, Windows
 
@@ -62,7 +63,7 @@ class Figures:
             if words != self._descriptions:
                 self._descriptions = words
                 text = json.dumps(words, indent=2, ensure_ascii=False)
-                (self._folder / DESCRIPTIONS_FILE).write_text(text + "\n", encoding="utf-8")
+                files.replace(self._folder / DESCRIPTIONS_FILE, [text.encode() + b"\n"])
 
     def close(self) -> None:
         """Write the rest. May be called twice."""

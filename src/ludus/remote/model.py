@@ -69,6 +69,8 @@ class RemoteModel:
     checkpoint_seconds, checkpoint_steps: how often a version gets a tag, so that it stays.
     keep: how many of the newest versions stay, beside those with a tag and those that a session plays.
 
+    trust: run the code of a module that is there and was made by another user or on another machine.
+
     Settings that are not given are as the model was made, or as `ModelSettings` has them.
     """
 
@@ -89,6 +91,7 @@ class RemoteModel:
         checkpoint_steps: int | None = None,
         keep: int | None = None,
         timeout_s: float = 30.0,
+        trust: bool = False,
         trial: _Trial | None = None,
     ) -> None:
         self._given = {
@@ -113,6 +116,8 @@ class RemoteModel:
             if forward_args or forward_kwargs:
                 raise errors.ConfigError("forward_args belong to a model that is made: give it, too")
             _wait_for(folder)
+            if trust:
+                folder.trust()
         else:
             folder.create(_definition(model, forward_args, forward_kwargs), self._given)
         self._found = named.find(folder.folder, name)

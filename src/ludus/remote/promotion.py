@@ -6,15 +6,18 @@ Every move is written down beside the model's versions, so that it can be taken 
 from __future__ import annotations
 
 import json
+import logging
 import time
 from pathlib import Path
 
+from ludus import files
 from ludus.errors import ConfigError
 from ludus.services.weights.store import VersionStore
 
 __all__ = ["PRODUCTION", "history", "promote", "rollback"]
 
 PRODUCTION = "production"
+_LOG = logging.getLogger(__name__)
 
 
 def promote(folder: Path, model: str, version: int | str = "latest", *, tag: str = PRODUCTION) -> int:
@@ -43,17 +46,22 @@ def history(folder: Path, model: str, *, tag: str = PRODUCTION) -> list[int]:
     """What the tag has stood for, oldest first; what was taken back is left out."""
     stack: list[int] = []
     try:
-        lines = _path(folder, model).read_text(encoding="utf-8").splitlines()
+        lines = _path(folder, model).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return stack
     for line in lines:
-        move = json.loads(line)
-        if move["tag"] != tag:
+        try:
+            move = json.loads(line)
+            its_tag, number, is_back = move["tag"], int(move["number"]), bool(move["is_back"])
+        except (ValueError, TypeError, KeyError):
+            _LOG.warning("a line of %s is damaged and left out: %.80r", _path(folder, model), line)
             continue
-        if move["is_back"]:
+        if its_tag != tag:
+            continue
+        if not is_back:
+            stack.append(number)
+        elif stack:
             stack.pop()
-        else:
-            stack.append(move["number"])
     return stack
 
 
@@ -62,8 +70,7 @@ def _note(folder: Path, model: str, tag: str, number: int, *, is_back: bool = Fa
     store = VersionStore(folder / "models")
     store.tag(model, f"{tag}-{number}", number)
     move = {"time": time.time(), "tag": tag, "number": number, "is_back": is_back}
-    with open(_path(folder, model), "a", encoding="utf-8") as file:
-        file.write(json.dumps(move) + "\n")
+    files.append_line(_path(folder, model), json.dumps(move).encode())
 
 
 def _path(folder: Path, model: str) -> Path:

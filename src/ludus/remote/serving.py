@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 import sys
 from collections.abc import Collection, Iterable, Mapping
@@ -12,7 +13,7 @@ from ludus import envs, errors
 from ludus.data.digest import digest
 from ludus.data.lookup import load_attribute
 from ludus.experiment.checkpoints import CheckpointStore
-from ludus.experiment.training import load_config
+from ludus.experiment.training import load_config, trust_config
 from ludus.experiment.wiring import MODEL, make_policy_spec
 from ludus.gateway.client import check_header
 from ludus.gateway.router import Router
@@ -22,9 +23,13 @@ from ludus.remote import promotion
 from ludus.remote.actor import RemoteActor
 from ludus.remote.model import RemoteModel
 from ludus.remote.policy_actor import PolicyActor
+from ludus.services.model import policy_definition
+from ludus.services.model.definition import Definition, ModelFolder
 from ludus.services.weights.store import LATEST, VersionStore
 
-__all__ = ["load_actor", "publish_trained", "serve", "shares_of"]
+__all__ = ["load_actor", "publish_trained", "serve", "shares_of", "trust_trial"]
+
+_LOG = logging.getLogger(__name__)
 
 
 def publish_trained(folder: Path) -> RemoteModel:
@@ -34,11 +39,30 @@ def publish_trained(folder: Path) -> RemoteModel:
     _step, content = CheckpointStore(folder / "checkpoints").load()
     policy = ServedPolicy(make_policy_spec(config, world), has_mask=world.has_mask)
     policy.load_weights(content["weights"])
-    model = RemoteModel(MODEL, policy, forward_args=policy.example(), local_mode=True)
     weights = policy.weights()
-    if model.versions()[-1].digest != digest(weights):
+    models = ModelFolder(folder / "models", MODEL)
+    if policy_definition.is_plain(policy):  # no code of the folder's own is needed
+        models.replace_code(Definition(module=policy, forward_args=policy.example()))
+    store = VersionStore(folder / "models")
+    if models.exists:
+        try:
+            store.get(MODEL)
+        except errors.DataError as error:
+            _LOG.warning("no version of the policy can be used: %s The newest checkpoint is version 0 again.", error)
+            store.rewind(MODEL, None)
+            store.publish(MODEL, weights, number=0)
+    model = RemoteModel(MODEL, policy, forward_args=policy.example(), local_mode=True)
+    if store.get(MODEL)[0].digest != digest(weights):
         model.publish_weights(weights)
     return model
+
+
+def trust_trial(folder: Path) -> None:
+    """The user agrees to run the code that the files of this trial contain or name."""
+    trust_config(folder)
+    models = folder / "models"
+    for path in sorted(models.glob("*.definition")):
+        ModelFolder(models, path.stem).trust()
 
 
 def load_actor(text: str) -> Any:
@@ -72,18 +96,22 @@ def serve(
     canary: Mapping[str, float] | None = None,
     actor: str | None = None,
     actor_args: Mapping[str, Any] | None = None,
+    trust: bool = False,
     **gateway: Any,
 ) -> RemoteActor:
     """Serve a trial that `ludus.init` was called for; `gateway` are the arguments of `RemoteActor`.
 
     A training run is served by a `PolicyActor`; another trial needs its `actor`, as `module:Class`. The tag
-    `production` stands for the newest version when a trial is served for the first time; `promote` moves it. What is
-    wrong raises `ConfigError` before any process is started.
+    `production` stands for the newest version when a trial is served for the first time; `promote` moves it. `trust`:
+    run code of the trial that was made by another user or on another machine, from now on. What is wrong raises
+    `ConfigError` before any process is started.
     """
     shares = shares_of(version, canary or {})
     Router(shares)  # says whether these are shares
     check_header("token", gateway.get("token"))
     _check_certificate(gateway.get("tls_cert"), gateway.get("tls_key"))
+    if trust:
+        trust_trial(folder)
     if actor is None:
         model = publish_trained(folder)
         if promotion.PRODUCTION not in model.tags():
@@ -114,6 +142,10 @@ def _check_versions(folder: Path, wanted: Iterable[str], models: Collection[str]
         if not any((tags[model].get(each) if number is None else number) in numbers[model] for model in models):
             known = "; ".join(f"{model}: {', '.join(map(str, (*numbers[model], *tags[model])))}" for model in models)
             raise errors.ConfigError(f"there is no version {each!r} that sessions could play. There are of {known}")
+        for model in models:
+            wanted_here = tags[model].get(each) if number is None else number
+            if wanted_here in numbers[model]:
+                store.get(model, wanted_here)  # raises if it is damaged: now, not for each session
 
 
 def _check_certificate(cert: str | None, key: str | None) -> None:

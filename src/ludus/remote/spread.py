@@ -11,6 +11,7 @@ from typing import Any
 
 from ludus import errors, launch
 from ludus.experiment import wiring
+from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
 from ludus.program import trial as trials
 
@@ -32,9 +33,11 @@ def run(
     on_progress: Callable[[int, dict[str, float]], None] | None = None,
 ) -> dict[str, Any]:
     """Come back with the result. Interrupted, the trainer writes a checkpoint first."""
+    _check_checkpoints(config, folder)
     program = wiring.program(config, folder.path, began=began)
     engine = launch.ray if config.train.engine == "ray" else launch.local
     idle: dict[str, float] = {}
+    last: dict[str, Any] = {"step": 0, "values": {}}
     with engine(program, trial=folder.path.name, project=folder.path.parent) as running:
         solver, panel = running.remote("trainer").solver, running.panel()
         try:
@@ -42,8 +45,10 @@ def run(
                 told: dict[str, Any] = {}
                 with contextlib.suppress(*_AWAY):
                     told = solver.submit("trainer/0", "progress", timeout_s=_PATIENCE_S).result()
-                if told and told["values"] and on_progress is not None:
-                    on_progress(told["step"], told["values"])
+                if told and told["values"]:
+                    last = told
+                    if on_progress is not None:
+                        on_progress(told["step"], told["values"])
                 idle |= _idle(panel) or idle
                 if (folder.path / "result.json").exists():
                     break
@@ -51,10 +56,28 @@ def run(
             _keep(running, solver)
             raise
         except errors.ProgramError as error:
+            if not (folder.path / "config.json").exists():
+                raise errors.TrainingError(_deleted(folder, last)) from error
             raise errors.TrainingError(
                 f"{error}\nThe run has ended. It goes on from its last checkpoint with: ludus resume {folder.path.name}"
             ) from error
     return _result(folder, idle)
+
+
+def _check_checkpoints(config: Config, folder: trials.TrialFolder) -> None:
+    """Warn of damaged checkpoints here, where it is seen: what a trainer says goes to its log.
+
+    Raises `CheckpointError` if none can be used. Several ranks find out together what they have in common.
+    """
+    for rank in range(config.train.trainers):
+        store = CheckpointStore(folder.path / ("checkpoints" if rank == 0 else f"checkpoints-{rank}"))
+        try:
+            if not store.is_empty:
+                store.load()
+        except errors.CheckpointError as error:
+            if config.train.trainers == 1:
+                raise
+            _LOG.warning("of rank %d: %s", rank, error)
 
 
 def _keep(running: launch.Run, solver: Any) -> None:
@@ -72,6 +95,15 @@ def _keep(running: launch.Run, solver: Any) -> None:
             return
         time.sleep(0.05)
     _LOG.warning("the trainer has not ended its update in %.0f s; its last checkpoint counts", _STOP_GRACE_S)
+
+
+def _deleted(folder: trials.TrialFolder, last: dict[str, Any]) -> str:
+    reached = last["values"].get("episode/return")
+    what = "" if reached is None else f", with a mean return of {reached:.1f}"
+    return (
+        f"{folder.path} was deleted while it trained, and its processes could not go on without it. It had come to "
+        f"step {last['step']:,}{what}. Its checkpoints are lost; start it again."
+    )
 
 
 def _idle(panel: Any) -> dict[str, float]:

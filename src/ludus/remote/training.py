@@ -79,21 +79,29 @@ def train(
 
 
 def resume(
-    trial: str | Path, *, project: str = "trials", on_progress: OnProgress | None = None, began: float | None = None
+    trial: str | Path,
+    *,
+    project: str = "trials",
+    on_progress: OnProgress | None = None,
+    began: float | None = None,
+    trust: bool = False,
 ) -> TrainingRun:
     """Go on with a trial that was stopped, killed or cut off, from its newest sound checkpoint.
 
-    A trial that was killed before its first checkpoint begins anew; one that has ended is returned as it is.
+    A trial that was killed before its first checkpoint begins anew; one that has ended is returned as it is. `trust`:
+    run the files of code that its config names, though it was made by another user or on another machine.
     """
     began = time.time() if began is None else began
     folder = find(trial, project)
-    from ludus.experiment.training import load_config
+    from ludus.experiment.training import load_config, trust_config
 
+    if trust:
+        trust_config(folder.path)
     config = load_config(folder.path)
     if (result := _read_result(folder.path)) is not None:
         return TrainingRun(folder.path, result)
     with claim.claimed(folder.path):
-        if (folder.path / "trial.json").exists() and (known := folder.load()).is_live:
+        if (known := folder.find()) is not None and known.is_live:
             raise errors.ProgramError(
                 f"trial {folder.path.name!r} is running: process {known.driver_pid} on {known.driver_host} drives it."
             )
@@ -217,7 +225,7 @@ def _forget(folder: Path) -> None:
     """Take back what was written of a run that could not even begin, so that its name is free for the next try."""
     if (folder / "metrics.jsonl").exists() or any((folder / "checkpoints").glob("*")):
         return
-    for name in ("config.json", "versions.json", "trial.json", "program.json", claim.LOCK_FILE):
+    for name in ("config.json", "config.seal", "versions.json", "trial.json", "program.json", claim.LOCK_FILE):
         (folder / name).unlink(missing_ok=True)
     for path in (folder / "checkpoints", folder / "logs", folder / "workers", folder):
         with contextlib.suppress(OSError):  # it holds something that is not ours to remove, or was never made

@@ -31,6 +31,7 @@ _HELLO = struct.Struct("<8s32sI")
 _MAGIC = b"ludus/1\0"
 _TICK_S = 0.05
 _MAX_OUTBOX_BYTES = 256 << 20
+_MOST_INTAKE = 4  # largest messages that may be on their way through a listener's sockets together
 _STALE_AFTER_S = 60.0
 _PEER_CREDENTIALS = struct.Struct("3i")
 
@@ -192,6 +193,7 @@ class UnixListener:
         self._reactor = reactor
         self._deliver = deliver
         self._max_bytes = max_bytes
+        self._intake = stream.Intake(_MOST_INTAKE * max_bytes)
         self._connections: set[_Connection] = set()
         self._board = Board()
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -232,7 +234,9 @@ class UnixListener:
                 sock.close()
                 continue
             sock.setblocking(False)
-            connection = _Connection(sock, self._board, self._reactor, self._deliver, self._forget, self._max_bytes)
+            connection = _Connection(
+                sock, self._board, self._reactor, self._deliver, self._forget, self._max_bytes, self._intake
+            )
             self._connections.add(connection)
             connection.greet(self._instance)
 
@@ -262,6 +266,7 @@ class _Connection:
         deliver: Deliver,
         forget: Callable[[_Connection], None],
         max_bytes: int,
+        intake: stream.Intake,
     ) -> None:
         self.closed = False
         self._sock = sock
@@ -275,7 +280,7 @@ class _Connection:
         self._reactor = reactor
         self._deliver = deliver
         self._forget = forget
-        self._reader = stream.Reader(sock, arena.inside, max_bytes=max_bytes)
+        self._reader = stream.Reader(sock, arena.inside, max_bytes=max_bytes, intake=intake)
         self._outbox: deque[memoryview] = deque()
         self.num_unsent_bytes = 0
         self.begin = arena.mark
@@ -375,6 +380,7 @@ class _Connection:
         self._reactor.remove(self._fd)
         self._sock.close()
         self._outbox.clear()
+        self._reader.close()
         self._forget(self)
 
 

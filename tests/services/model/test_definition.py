@@ -1,14 +1,23 @@
 from __future__ import annotations
 
+import os
+import pickle
 import stat
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from ludus import errors
+from ludus.data import nest as nests
+from ludus.data.actions import Continuous, Discrete, MultiDiscrete
+from ludus.data.spec import ArraySpec
+from ludus.learn.networks.config import NetworkConfig
+from ludus.learn.policies.policy import PolicySpec
+from ludus.learn.policies.served import ServedPolicy
 from ludus.services.model.definition import Definition, ModelFolder
 from ludus.services.model.settings import ModelSettings
 from ludus.services.model.torch_weights import get_torch_model_weights, set_torch_model_weights
@@ -133,3 +142,162 @@ def test_a_name_that_its_workers_could_not_have_is_refused(tmp_path: Path) -> No
     with pytest.raises(errors.DataError, match="'_net' cannot name a model"):
         ModelFolder(tmp_path, "_net")
     assert ModelFolder(tmp_path, "3-net_v.2").name == "3-net_v.2"
+
+
+# ---- code
+
+
+class Trap:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self.path,)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Another user's machine while it is called: what is made there is sealed by another key."""
+
+    def be() -> None:
+        monkeypatch.setenv("LUDUS_STATE_DIR", str(tmp_path / "another machine"))
+
+    here = os.environ["LUDUS_STATE_DIR"]
+    yield be
+    monkeypatch.setenv("LUDUS_STATE_DIR", here)
+
+
+SPECS = [
+    PolicySpec(obs=ArraySpec((4,), np.float32, -np.inf, [1.0, 2.0, 3.0, np.inf], "obs"), action=Discrete(2)),
+    PolicySpec(
+        obs={
+            "image": ArraySpec((8, 8, 3), np.uint8, 0, 255),
+            "pair": (ArraySpec((), np.float32), ArraySpec((2,), "f8")),
+        },
+        action=Continuous((-1.0, 0.0), (1.0, np.inf)),
+        network=NetworkConfig(encoder="mlp", hidden=(8,), recurrent="gru", recurrent_size=5),
+        squash=False,
+        normalise_obs=True,
+        log_std=-0.5,
+    ),
+    PolicySpec(obs=ArraySpec((3,), np.float32), action=MultiDiscrete((2, 3)), network=NetworkConfig(hidden=())),
+]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_policy_is_opened_anywhere_without_unpickling_anything(
+    spec: PolicySpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = ServedPolicy(spec, seed=3, has_mask=True).eval()
+    folder = ModelFolder(tmp_path / "models", "net")
+    folder.create(Definition(module=policy, forward_args=policy.example()), {})
+    monkeypatch.setenv("LUDUS_STATE_DIR", str(tmp_path / "another machine"))
+    folder.path.chmod(0o666)
+
+    def refuse(*_args: Any, **_kwargs: Any) -> Any:
+        raise AssertionError("something was unpickled")
+
+    for name in ("loads", "load", "Unpickler"):
+        monkeypatch.setattr(pickle, name, refuse)
+    opened = ModelFolder(tmp_path / "models", "net").definition()
+    assert isinstance(opened.module, ServedPolicy)
+    assert (opened.module.spec, opened.module.has_mask, opened.module.training) == (spec, True, False)
+    assert nests.map(np.shape, opened.forward_args) == nests.map(np.shape, policy.example())
+    set_torch_model_weights(opened.module, get_torch_model_weights(policy))
+    args = nests.map(lambda leaf: torch.as_tensor(np.asarray(leaf))[None], policy.example())
+    assert torch.equal(opened.module(*args)["params"], policy(*args)["params"])
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_code_that_was_made_elsewhere_is_not_run_without_consent(is_old: bool, tmp_path: Path, elsewhere: Any) -> None:
+    here = os.environ["LUDUS_STATE_DIR"]
+    elsewhere()
+    module = net(1)
+    folder = ModelFolder(tmp_path / "models", "net")
+    folder.create(Definition(module=module), {})
+    body = pickle.dumps((Trap(tmp_path / "trapped"), (), {}))
+    from ludus.services.model import definition as definitions
+
+    folder.path.write_bytes(body if is_old else definitions._join(definitions._CODE, body))
+    os.environ["LUDUS_STATE_DIR"] = here
+    with pytest.raises(errors.ConfigError, match=r"net.definition contains code.*nothing was run.*--trust"):
+        folder.definition()
+    assert not (tmp_path / "trapped").exists()
+    folder.trust()
+    folder.definition()
+    assert (tmp_path / "trapped").exists(), "the trap works"
+
+
+def test_code_that_was_made_elsewhere_runs_after_consent_in_other_processes_too(
+    tmp_path: Path, elsewhere: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = os.environ["LUDUS_STATE_DIR"]
+    elsewhere()
+    folder = ModelFolder(tmp_path / "models", "net")
+    folder.create(Definition(module=net(1)), {})
+    os.environ["LUDUS_STATE_DIR"] = here
+    folder.trust()
+    assert f"{folder.path} contains code" in caplog.text
+    assert isinstance(ModelFolder(tmp_path / "models", "net").definition().module, Net)
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_code_that_others_could_have_written_is_not_run_even_with_consent(what: str, tmp_path: Path) -> None:
+    folder = ModelFolder(tmp_path / "models", "net")
+    folder.create(Definition(module=net(1)), {})
+    folder.definition()
+    if what == "file":
+        folder.path.chmod(0o620)
+    else:
+        folder.folder.chmod(0o777)
+    for attempt in (folder.definition, folder.trust):
+        with pytest.raises(errors.ConfigError, match=r"can be written by other users.*chmod go-w"):
+            attempt()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_code_of_another_user_is_not_run(tmp_path: Path) -> None:
+    folder = ModelFolder(tmp_path / "models", "net")
+    folder.create(Definition(module=net(1)), {})
+    os.chown(folder.path, 12345, -1)
+    with pytest.raises(errors.ConfigError, match=r"belongs to another user \(uid 12345\)"):
+        folder.definition()
+
+
+def test_a_loose_umask_does_not_make_a_models_folder_writable_by_the_group(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        folder = ModelFolder(tmp_path / "models", "net")
+        folder.create(Definition(module=net(1)), {})
+    finally:
+        os.umask(before)
+    assert isinstance(folder.definition().module, Net)
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+@pytest.mark.parametrize("damage", ["empty", "half", "flip"])
+def test_a_damaged_definition_is_an_error_that_names_it_and_is_not_unpickled(
+    is_plain: bool, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ServedPolicy(SPECS[0]) if is_plain else net(1)
+    folder = ModelFolder(tmp_path / "models", "net")
+    folder.create(Definition(module=module), {})
+    content = bytearray(folder.path.read_bytes())
+    if damage == "flip":
+        content[-20] ^= 0x10
+    folder.path.write_bytes({"empty": b"", "half": content[: len(content) // 2], "flip": content}[damage])
+    monkeypatch.setattr(pickle, "loads", None)
+    with pytest.raises(errors.DataError, match=r"net.definition is torn"):
+        folder.definition()
+
+
+def test_damaged_settings_are_told_and_the_model_runs_as_if_there_were_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = ModelFolder(tmp_path / "models", "net")
+    folder.create(Definition(module=net(1)), {"keep": 3})
+    (tmp_path / "models" / "net" / "settings.json").write_bytes(b"")
+    assert folder.settings() == ModelSettings()
+    assert "settings.json is damaged" in caplog.text

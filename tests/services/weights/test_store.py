@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ludus import errors
+from ludus import errors, files
 from ludus.data.digest import digest
-from ludus.services.weights import file_lock
 from ludus.services.weights.store import VersionStore
 
 
@@ -220,6 +219,145 @@ def test_a_cut_off_file_is_an_error_that_names_it(store: VersionStore, size: int
         store.get("policy")
 
 
+def _file(store: VersionStore, number: int) -> Path:
+    (path,) = (store.folder / "policy").glob(f"{number:09d}-*.weights")
+    return path
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _halve(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) * 3 // 4] ^= 0x40
+    path.write_bytes(content)
+
+
+DAMAGES = pytest.mark.parametrize("damage", [_empty, _halve, _flip])
+
+
+@DAMAGES
+def test_a_damaged_newest_version_is_set_aside_and_the_one_before_is_used(store, damage, caplog) -> None:
+    for number in range(3):
+        store.publish("policy", weights(number), number=number)
+    damage(_file(store, 2))
+    other = VersionStore(store.folder)  # another process
+    version, arrays = other.get("policy")
+    assert (version.number, digest(arrays)) == (1, digest(weights(1)))
+    assert (other.latest("policy"), store.latest("policy"), store.num_rewinds("policy")) == (1, 1, 1)
+    assert "version 2 of 'policy' is damaged" in caplog.text
+    assert [path.name for path in (store.folder / "policy").glob("*.damaged")]
+    assert store.publish("policy", weights(7), number=None).number == 2
+
+
+@DAMAGES
+def test_a_damaged_version_that_was_asked_for_is_an_error_and_never_other_weights(store, damage) -> None:
+    for number in range(3):
+        store.publish("policy", weights(number), number=number)
+    store.tag("policy", "champion", 1)
+    damage(_file(store, 1))
+    with pytest.raises(errors.DataError, match="version 1 of 'policy' is damaged"):
+        VersionStore(store.folder).get("policy", "champion")
+    with pytest.raises(errors.DataError, match="has no version 1 here"):
+        store.get("policy", 1)
+    assert store.publish("policy", weights(1), number=1).number == 1, "the same weights repair it"
+    assert store.get("policy", "champion")[0].number == 1
+
+
+@DAMAGES
+def test_a_damaged_version_is_not_held(store, damage) -> None:
+    store.publish("policy", weights(0), number=0)
+    store.publish("policy", weights(1), number=1)
+    damage(_file(store, 1))
+    with VersionStore(store.folder).hold("policy") as held:
+        assert held.number == 0
+    damage(_file(store, 0))
+    with pytest.raises(errors.DataError, match="is damaged"):
+        VersionStore(store.folder).hold("policy", 0)
+
+
+@DAMAGES
+def test_a_version_that_is_published_again_over_a_damaged_file_is_sound(store, damage) -> None:
+    store.publish("policy", weights(0), number=0)
+    damage(_file(store, 0))
+    store.publish("policy", weights(0), number=0)
+    assert store.verify("policy", 0).digest == digest(weights(0))
+
+
+@DAMAGES
+def test_a_damaged_counter_is_put_right_by_the_files_that_are_there(store, damage, caplog) -> None:
+    for number in range(3):
+        store.publish("policy", weights(number), number=number)
+    path = store.folder / "policy" / "newest"
+    if damage is _flip:
+        content = bytearray(path.read_bytes())
+        content[0] ^= 1  # 3: there is none
+        path.write_bytes(content)
+    else:
+        os.replace(path, path.with_name("old"))  # who has it mapped keeps it
+        path.write_bytes(path.with_name("old").read_bytes())
+        damage(path)
+    other = VersionStore(store.folder)
+    assert other.latest("policy") == 2
+    assert damage is _halve or "the newest version that is there is 2" in caplog.text  # half of it is the number
+    assert other.publish("policy", weights(3), number=None).number == 3
+    assert VersionStore(store.folder).latest("policy") == 3
+
+
+@DAMAGES
+@pytest.mark.parametrize("name", ["tags.json", "tags.checked"])
+def test_damaged_tags_are_read_from_their_copy(store, damage, name, caplog) -> None:
+    for number in range(3):
+        store.publish("policy", weights(number), number=number)
+    store.tag("policy", "champion", 1)
+    damage(store.folder / "policy" / name)
+    assert VersionStore(store.folder).tags("policy") == {"champion": 1}
+    assert f"{name} is damaged" in caplog.text
+    store.tag("policy", "rival", 2)
+    caplog.clear()
+    assert VersionStore(store.folder).tags("policy") == {"champion": 1, "rival": 2}
+    assert not caplog.text
+
+
+def test_when_both_copies_of_the_tags_are_damaged_nothing_is_removed_and_the_error_says_what_to_do(store) -> None:
+    for number in range(3):
+        store.publish("policy", weights(number), number=number)
+    store.tag("policy", "champion", 0)
+    for name in ("tags.json", "tags.checked"):
+        _empty(store.folder / "policy" / name)
+    with pytest.raises(errors.DataError, match="Remove both to go on without tags"):
+        store.tags("policy")
+    with pytest.raises(errors.DataError, match="Remove both"):
+        store.publish("policy", weights(3), number=3)
+    assert [version.number for version in store.versions("policy")][:3] == [0, 1, 2]
+
+
+def test_versions_tags_and_counter_are_synced_unless_a_checkpoint_is_the_truth(
+    store: VersionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(fd: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name.partition(".")[2].rpartition(".part")[0])
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    store.publish("policy", weights(1), number=0, tags=lambda version: ["champion"])
+    kinds = [kind.rpartition(".")[0] for kind in synced if kind]
+    assert [kind.rpartition("-")[2].rpartition(".")[2] or kind for kind in kinds] == [
+        "newest", "weights", "checked", "json",
+    ]  # fmt: skip
+    synced.clear()
+    VersionStore(store.folder / "quick", durable=False).publish("policy", weights(1), number=0)
+    assert not synced
+
+
 PUBLISHER = """
 import sys, numpy as np
 from ludus.services.weights.store import VersionStore
@@ -288,16 +426,16 @@ def test_readers_that_race_with_retention_get_whole_versions(tmp_path: Path) -> 
 
 def test_a_lock_has_a_deadline_and_dies_with_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with file_lock.hold(path), pytest.raises(errors.DeadlineExceeded), file_lock.hold(path, timeout_s=0.02):
+    with files.lock(path), pytest.raises(errors.DeadlineExceeded), files.lock(path, timeout_s=0.02):
         pass
     holder = os.fork()
     if holder == 0:
-        with file_lock.hold(path):
+        with files.lock(path):
             (tmp_path / "held").touch()
             time.sleep(60)
     while not (tmp_path / "held").exists():
         time.sleep(0.005)
     os.kill(holder, signal.SIGKILL)
     os.waitpid(holder, 0)
-    with file_lock.hold(path, timeout_s=1.0):
+    with files.lock(path, timeout_s=1.0):
         pass

@@ -1,18 +1,24 @@
 """What a named model is: its module, what its inputs look like, and how it is run. Its weights are in the store.
 
     models/
-    ├── policy.definition       the module and example inputs: a private file, because it is pickled
+    ├── policy.definition       the module and example inputs: a policy as its spec, a user's own module as code
     └── policy/                 the versions, as `VersionStore` keeps them
         ├── settings.json       how it is run
         └── model.onnx          exported once, when a backend needs it
 
-The definition is written last: a model whose definition is there is whole.
+The definition is written last: a model whose definition is there is whole. It is a header (magic, format, kind, SHA-256
+of the body, seal) and the body. The body of a policy is a nest: opening it runs no code. A user's own module is
+pickled, and opening it runs the code in it; so it is opened only if this user made it on this machine, which the seal
+proves (`program/trust.py`), or has agreed to it (`trust`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import pickle
+import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -22,20 +28,26 @@ import cloudpickle
 import torch
 from numpy.typing import NDArray
 
-from ludus import errors
+from ludus import data, errors, files
 from ludus.program import trial as trials
-from ludus.services.model import verify
+from ludus.program import trust as trusts
+from ludus.services.model import policy_definition, verify
 from ludus.services.model.backends import Source
 from ludus.services.model.rows import RowLayout
 from ludus.services.model.settings import ModelSettings
 from ludus.services.model.torch_weights import as_arrays, difference
-from ludus.services.weights import file_lock
 from ludus.services.weights.store import VersionStore, check_model
 
 __all__ = ["Definition", "ModelFolder"]
 
 _SETTINGS = "settings.json"
 _ONNX = "model.onnx"
+_MAGIC, _FORMAT = b"LUDUSDEF", 1
+_HEAD = struct.Struct(f"<8sHH32s{trusts.SEAL_BYTES}s")  # magic, format, kind, SHA-256 of the body, seal
+_POLICY, _CODE = 0, 1
+_NO_SEAL = bytes(trusts.SEAL_BYTES)
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +105,8 @@ class ModelFolder:
         if not self.exists:
             verify.check_example(_unpack(packed).source())
         self.folder.mkdir(parents=True, exist_ok=True)
-        with file_lock.hold(self.folder / f".{self.name}.lock"):
+        trusts.close_to_others(self.folder)
+        with files.lock(self.folder / f".{self.name}.lock"):
             is_new = not self.exists
             known = ModelSettings() if is_new else self.settings()
             changed = known.changed(settings)
@@ -118,7 +131,44 @@ class ModelFolder:
                 "or begin another trial."
             )
 
+    def replace_code(self, definition: Definition) -> None:
+        """If the definition that is there contains code, or cannot be read, put this one, a policy's, in its place."""
+        assert policy_definition.is_plain(definition.module), "else there is nothing gained"
+        try:
+            kind = _parse(self.path.read_bytes())[0]
+        except FileNotFoundError:
+            return
+        except errors.DataError as error:
+            _LOG.warning("%s %s; it is written again.", self.path, error)
+        else:
+            if kind == _POLICY:
+                return
+        trials.write_private(self.path, self._pack(definition))
+
+    def trust(self) -> None:
+        """The user agrees to run the code of this definition: seal it, so that other processes run it, too.
+
+        Raises `ConfigError` if other users could have changed it.
+        """
+        kind, body, _ = _parse(trusts.read_private(self.path))
+        if kind == _CODE:
+            _LOG.warning("%s contains code, which is run from now on, as you have agreed to.", self.path)
+            trials.write_private(self.path, _join(_CODE, body))
+
     def _pack(self, definition: Definition) -> bytes:
+        if policy_definition.is_plain(definition.module):
+            policy: Any = definition.module
+            nest = {
+                "policy": policy_definition.to_nest(policy),
+                "forward_args": definition.forward_args,
+                "forward_kwargs": dict(definition.forward_kwargs),
+            }
+            try:
+                return _join(_POLICY, _pack_nest(nest))
+            except errors.CodecError as error:
+                _LOG.warning(
+                    "the policy %r is stored as code: its spec has no other form: %s", self.name, error
+                )
         given = (definition.module, definition.forward_args, dict(definition.forward_kwargs))
         try:
             content: bytes = cloudpickle.dumps(given)
@@ -127,12 +177,28 @@ class ModelFolder:
                 f"the model {self.name!r} cannot be sent to other processes: {type(error).__name__}: {error}. Open "
                 "files, locks, sockets and the like do not belong into a module."
             ) from error
-        return content
+        return _join(_CODE, content)
 
     def definition(self) -> Definition:
-        """Each time another copy. Raises `DataError` if it cannot be read here."""
+        """Each time another copy. Raises `DataError` if it cannot be read here.
+
+        Raises `ConfigError`, and runs nothing, if it contains code and is not this user's own.
+        """
         try:
-            return _unpack(self.path.read_bytes())
+            kind, body, sealed = _parse(self.path.read_bytes())
+            if kind == _CODE:
+                kind, body, sealed = _parse(trusts.read_private(self.path))
+                if not trusts.is_own(body, sealed):
+                    raise errors.ConfigError(_not_trusted(self.path))
+                _LOG.info("running the code of %s", self.path)
+            return _open(kind, body)
+        except errors.ConfigError:
+            raise
+        except errors.DataError as error:
+            raise errors.DataError(
+                f"the definition of model {self.name!r} cannot be used: {self.path} {error}. Remove it and make the "
+                "model again; its versions stay."
+            ) from None
         except Exception as error:
             raise errors.DataError(
                 f"the definition of model {self.name!r} cannot be loaded here: {type(error).__name__}: {error}. The "
@@ -140,18 +206,88 @@ class ModelFolder:
             ) from error
 
     def settings(self) -> ModelSettings:
+        path = self.folder / self.name / _SETTINGS
+        names = {each.name for each in fields(ModelSettings)}
         try:
-            known = json.loads((self.folder / self.name / _SETTINGS).read_bytes())
+            known = json.loads(path.read_bytes())
+            return ModelSettings(**{name: value for name, value in known.items() if name in names})
         except FileNotFoundError:
             return ModelSettings()
-        names = {each.name for each in fields(ModelSettings)}
-        return ModelSettings(**{name: value for name, value in known.items() if name in names})
+        except (ValueError, TypeError, AttributeError) as error:
+            _LOG.warning("%s is damaged (%s); the model is run as if no settings were given.", path, error)
+            return ModelSettings()
 
     def others(self) -> list[str]:
         """The names of all models of the trial."""
         return sorted(path.name.removesuffix(".definition") for path in self.folder.glob("*.definition"))
 
 
-def _unpack(content: bytes) -> Definition:
-    module, args, kwargs = pickle.loads(content)  # noqa: S301 - from a private file of the trial's, or just packed
+# --- one file
+
+
+def _join(kind: int, body: bytes) -> bytes:
+    sealed = trusts.seal(body) if kind == _CODE else _NO_SEAL
+    return _HEAD.pack(_MAGIC, _FORMAT, kind, hashlib.sha256(body).digest(), sealed) + body
+
+
+def _parse(content: bytes) -> tuple[int, bytes, bytes]:
+    """Kind, body and seal. Raises `DataError` with the end of a sentence that begins with the file's name."""
+    if content[:1] == b"\x80":  # a pickle of before there were seals
+        return _CODE, content, _NO_SEAL
+    if len(content) < _HEAD.size:
+        raise errors.DataError(f"is torn: it ends after {len(content)} bytes")
+    magic, form, kind, sha256, sealed = _HEAD.unpack_from(content)
+    body = content[_HEAD.size :]
+    if magic != _MAGIC or form != _FORMAT or kind not in (_POLICY, _CODE):
+        raise errors.DataError("is not a definition that this Ludus can read")
+    if hashlib.sha256(body).digest() != sha256:
+        raise errors.DataError("is torn or altered: its SHA-256 is another")
+    return kind, body, sealed
+
+
+def _open(kind: int, body: bytes) -> Definition:
+    if kind == _POLICY:
+        nest = _unpack_nest(body)
+        try:
+            args, kwargs = nest["forward_args"], nest["forward_kwargs"]
+            return Definition(
+                module=policy_definition.from_nest(nest["policy"]), forward_args=tuple(args), forward_kwargs=kwargs
+            )
+        except (KeyError, TypeError) as error:
+            raise errors.DataError(f"is not the definition of a policy: {error!r}") from None
+    module, args, kwargs = pickle.loads(body)  # noqa: S301 - sealed by this user, or just packed
     return Definition(module=module, forward_args=args, forward_kwargs=kwargs)
+
+
+def _unpack(packed: bytes) -> Definition:
+    """What `_pack` just made."""
+    kind, body, _ = _parse(packed)
+    return _open(kind, body)
+
+
+_LENGTH = struct.Struct("<Q")
+
+
+def _pack_nest(nest: Any) -> bytes:
+    frames = data.encode(nest)
+    return b"".join(part for frame in frames for part in (_LENGTH.pack(data.nbytes([frame])), bytes(frame)))
+
+
+def _unpack_nest(body: bytes) -> Any:
+    frames, at = [], 0
+    while at < len(body):
+        if at + _LENGTH.size > len(body):
+            raise errors.DataError("is altered: the lengths in it do not add up")
+        (length,) = _LENGTH.unpack_from(body, at)
+        at += _LENGTH.size
+        frames.append(bytearray(body[at : at + length]))  # of its own, so that arrays are writable
+        at += length
+    return data.decode(frames)
+
+
+def _not_trusted(path: Path) -> str:
+    return (
+        f"{path} contains code (a pickled module), and it was not made by this user on this machine. Serving the model "
+        "would run that code, with all rights that you have; nothing was run. If you trust whoever made it: "
+        "`ludus serve … --trust`, or RemoteModel(name, trust=True), once."
+    )

@@ -21,11 +21,10 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from ludus import errors
+from ludus import errors, files
 from ludus.data.digest import digest as digest_of
 from ludus.rpc.address import host_id, runtime_folder
 from ludus.rpc.call import Pending
-from ludus.services.weights import file_lock
 from ludus.services.weights.store import LATEST, Version, VersionStore, check_model
 
 __all__ = ["Subscription", "Weights", "WeightsClient"]
@@ -222,7 +221,7 @@ class _Far:
         """From the cache, filled by whoever comes first; the others wait for it and then read the same file."""
         check_model(model)
         self._cache.folder.mkdir(parents=True, exist_ok=True)
-        with file_lock.hold(self._cache.folder / f".{model}.fetch", timeout_s=_PATIENCE_S * 2):
+        with files.lock(self._cache.folder / f".{model}.fetch", timeout_s=_PATIENCE_S * 2):
             cached = self._cached(model, version)
             have = cached[0].digest if cached is not None else None
             answer = _ask(self._service, "pull", model, version, have)

@@ -43,10 +43,13 @@ class _Wait:
 
 
 class WeightsService:
-    """One for each folder. `keep`: how many of the newest versions of each model stay; those with a tag stay too."""
+    """One for each folder. `keep`: how many of the newest versions of each model stay; those with a tag stay too.
 
-    def __init__(self, folder: Path | str, keep: int = 4) -> None:
-        self.store = VersionStore(Path(folder).absolute(), keep=keep)
+    `durable`: see `VersionStore`.
+    """
+
+    def __init__(self, folder: Path | str, keep: int = 4, *, durable: bool = True) -> None:
+        self.store = VersionStore(Path(folder).absolute(), keep=keep, durable=durable)
         self._changed = threading.Condition()
         self._waits: list[_Wait] = []
         self._watcher: threading.Thread | None = None

@@ -15,13 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ludus import errors
+from ludus import errors, files
 from ludus.data import nest as nests
 from ludus.data.nest import Nest, Structure
 from ludus.program import trial as trials
 from ludus.services.model.backends.backend import BackendUnavailable, Source, to_arrays, to_tensors
 from ludus.services.model.backends.eager import with_weights
-from ludus.services.weights import file_lock
 
 __all__ = ["WEIGHT", "OnnxBackend", "export"]
 
@@ -122,7 +121,7 @@ def _exported(source: Source, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     try:
         if source.export is None:
             return export(source.module, args, kwargs)
-        with file_lock.hold(source.export.with_name(f".{source.export.name}.lock"), timeout_s=300.0):
+        with files.lock(source.export.with_name(f".{source.export.name}.lock"), timeout_s=300.0):
             if not source.export.is_file():
                 trials.write_private(source.export, export(source.module, args, kwargs))
         return source.export.read_bytes()

@@ -1,0 +1,128 @@
+"""Durable files: whole or absent after any kill or power cut; and the one lock between processes of a host.
+
+    files.replace(folder / "config.json", [content])          # readers find the old file or the new one, never a part
+    with files.lock(folder / ".lock"): ...                    # released by the kernel if its holder dies
+
+A replacement is written to a temporary name in the same folder, synced, renamed, and then its folder is synced: without
+the first sync a power cut leaves an empty file under the right name, without the second it brings the old one back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from ludus import errors
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["append_line", "lock", "remove_parts", "replace", "set_aside", "sync_folder", "write"]
+
+PUBLIC, PRIVATE = 0o666, 0o600
+"""Modes of new files, before the umask: readable as the user's other files are, or by the user alone."""
+
+_TICK_S = 0.002
+_number = itertools.count()
+
+
+def replace(path: Path, parts: Iterable[Buffer], *, mode: int = PUBLIC, durable: bool = True) -> None:
+    """Put these bytes under `path`. Raises `OSError`, with the old file as it was, if they cannot be written.
+
+    `durable=False` leaves out the syncs: a kill still leaves the old file or the new one, a power cut may leave an
+    empty one. For what is written often and is of no use after a reboot.
+    """
+
+    def fill(file: BinaryIO) -> None:
+        for content in parts:
+            file.write(content)
+
+    write(path, fill, mode=mode, durable=durable)
+
+
+def write(path: Path, fill: Callable[[BinaryIO], None], *, mode: int = PUBLIC, durable: bool = True) -> None:
+    """`replace` with what `fill` writes to the file that it is given."""
+    part = path.with_name(f".{path.name}.{os.getpid()}-{next(_number)}.part")  # a thread has its own, too
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+            fill(file)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Add a line to a file, and have it survive a power cut. A line that an earlier cut tore is not continued."""
+    is_new = not path.exists()
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PUBLIC), "ab") as file:
+        size = os.fstat(file.fileno()).st_size
+        torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+        file.write((b"\n" if torn else b"") + line + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    if is_new:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Once this returns, the names in the folder survive a power cut."""
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged file, so that nobody takes it for a sound one; returns where it is now."""
+    aside = path.with_name(f"{path.name}.damaged")
+    os.replace(path, aside)
+    sync_folder(path.parent)
+    return aside
+
+
+def remove_parts(folder: Path, name: str = "*") -> None:
+    """Remove what a killed `replace` of `name` left in the folder. For the only process that writes that file."""
+    for path in folder.glob(f".{name}.*.part"):
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def lock(path: Path, *, timeout_s: float = 60.0) -> Iterator[None]:
+    """Hold the lock of `path`, a file that is made if need be and stays. Also excludes threads of one process.
+
+    Raises `DeadlineExceeded` when another holds it for longer than `timeout_s`.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+    try:
+        _acquire(fd, path, time.monotonic() + timeout_s)
+        yield
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)  # closing it is not enough: a child that was forked in between has it, too
+        os.close(fd)
+
+
+def _acquire(fd: int, path: Path, deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise errors.DeadlineExceeded(
+                    f"another process has held {path} for too long; nothing was changed. Is it stopped?"
+                ) from None
+        time.sleep(_TICK_S)
