@@ -40,6 +40,7 @@ __all__ = ["Gateway", "GatewayOptions"]
 
 _LOG = logging.getLogger(__name__)
 _SWEEP_EVERY_S = 0.25
+_HELD_UP_S = 0.1  # that a sweep may be late before the loop counts as held up
 _SPEND = "spend "
 _GETS = (b"/healthz", b"/readyz", b"/metrics", b"/sessions", b"/openapi.json")
 
@@ -154,13 +155,17 @@ class Gateway:
         return Connection(self, self._options.http, self._http, self._connections, self._outbox, self._steps)
 
     async def _sweep(self) -> None:
+        last = monotonic()
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
+            now = monotonic()
+            late_s = now - last - _SWEEP_EVERY_S
+            held_up_s = late_s if late_s > _HELD_UP_S else 0.0
+            last = now
             try:
-                self.sessions.sweep()
-                now = monotonic()
+                self.sessions.sweep(held_up_s)
                 for connection in list(self._connections):
-                    connection.check(now)
+                    connection.check(now - held_up_s)  # what they sent meanwhile is still to be read
             except Exception:
                 _LOG.exception("sweeping failed; it goes on")
 
