@@ -5,8 +5,8 @@
     python benchmarks/journal.py --json
 
 The history is written by the journal itself, one start and one end for each session, with `--live` sessions open all
-the time. Then the process that wrote it is killed (kill -9), one byte of the journal is flipped, and a gateway worker is
-started on what is left: from its construction to the first answer of its port. It must know what was lost.
+the time. Then the process that wrote it is killed (kill -9), one byte of the journal is flipped, and a gateway worker
+is started on what is left: from its construction to the first answer of its port. It must know what was lost.
 """
 
 from __future__ import annotations
@@ -102,9 +102,7 @@ def main() -> int:
     print(f"start to first answer   {figures['start_s']:8.3f} s      (must be below 1)")
     print(f"segment that was read   {figures['segment_mb']:8.2f} MB")
     print(f"whole folder            {figures['folder_mb']:8.2f} MB")
-    print(
-        f"an event                {figures['us_per_event']:8.2f} µs     (slowest start and end: {figures['slowest_ms']:.1f} ms)"
-    )
+    print(f"a start or end          {figures['us_per_event']:8.2f} µs   (slowest pair {figures['slowest_ms']:.1f} ms)")
     print(f"lost sessions known     {figures['num_known_lost']:5d} of {asked} that were asked for")
     if args.json:
         print(json.dumps({"sessions": args.sessions, "live": args.live, "is_good": is_good, **figures}))
