@@ -58,6 +58,11 @@ class GatewayThread:
         return self._thread.is_alive()
 
     @property
+    def ident(self) -> int | None:
+        """Of the thread that the event loop runs in."""
+        return self._thread.ident
+
+    @property
     def error(self) -> BaseException | None:
         """Why it has ended, if it should not have."""
         return self._error
