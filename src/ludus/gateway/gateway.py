@@ -61,7 +61,7 @@ class GatewayOptions:
     sessions: SessionLimits = field(default_factory=SessionLimits)
     http: HttpLimits = field(default_factory=HttpLimits)
     backlog: int = 1024
-    max_block_s: float = 10.0  # that an actor's method may hold up the event loop before the worker is replaced
+    max_block_s: float = 10.0  # that an actor's method may hold up the event loop; see watch.py
 
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and not (self.token or self.secret):

@@ -77,7 +77,7 @@ class GatewayService(Worker):
         assert gateway.listener is not None
         self._beat.beat(gateway.num_turns)
         try:
-            held_up_s = self._loop_watch.check(gateway.num_turns, self._thread.ident)
+            held_up_s = self._loop_watch.check(gateway.num_turns, cpu_s=self._thread.cpu_s, thread=self._thread.ident)
         except errors.WorkerError:
             self._is_hung = True
             raise

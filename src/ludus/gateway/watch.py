@@ -3,10 +3,12 @@
 | what hangs | who notices | after | what follows |
 |---|---|---|---|
 | the process is stopped (SIGSTOP, a debugger) | `Watch`, in the process that started it | 2 s | it is killed |
-| the event loop is held up by an actor's method | `LoopWatch`, in the worker's main thread | `max_block_s` | it ends |
-| all threads are (code that keeps the interpreter's lock) | `Watch` | `max_block_s` and 5 s | it is killed |
+| an actor's method waits, and the loop with it | `LoopWatch`, in the worker's main thread | `max_block_s` | it ends |
+| an actor's method computes | `LoopWatch` | 6 x `max_block_s` | it ends |
+| no thread runs: code keeps the interpreter's lock | `Watch` | 6 x `max_block_s` + 5 s | it is killed |
 
-In all three a successor is started, and the sessions are lost like those of a worker that died.
+In all of them a successor is started, and the sessions are lost like those of a worker that died. Computing is allowed
+more than waiting: importing torch takes a minute on a busy machine, and the successor would be ended at the same place.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 
 from ludus import errors
 from ludus.gateway.beat import Pulse, is_process, is_stopped, read_pulse
@@ -28,8 +29,9 @@ __all__ = ["LoopWatch", "Stillness", "Watch"]
 
 _LOG = logging.getLogger(__name__)
 _STOPPED_S = 2.0
-_LOCKED_S = 5.0  # beyond `max_block_s`, in which a worker should have ended by itself
-_MAX_IMPORT_S = 60.0  # importing torch takes seconds, and many of them on a busy machine
+_COMPUTING = 6  # times `max_block_s` for what uses its processor
+_CPU_STEP_S = 0.01  # less than this between two looks is no computing
+_LOCKED_S = 5.0  # beyond that, in which a worker should have ended by itself
 _MAX_STEP_S = 1.0
 _NUM_FRAMES = 6
 
@@ -63,7 +65,7 @@ class Watch:
 
     def __init__(self, beats: Mapping[str, Path], *, max_block_s: float, clock: Clock = time.monotonic) -> None:
         self._beats = dict(beats)
-        self._max_still_s = max_block_s + _LOCKED_S
+        self._max_still_s = _COMPUTING * max_block_s + _LOCKED_S
         self._stillness = {worker: Stillness(clock) for worker in beats}
 
     def check(self) -> None:
@@ -91,29 +93,23 @@ class LoopWatch:
 
     def __init__(self, *, max_block_s: float, clock: Clock = time.monotonic) -> None:
         self._max_block_s = max_block_s
-        self._stillness = Stillness(clock)
+        self._held_up = Stillness(clock)
+        self._waiting = Stillness(clock)
 
-    def check(self, num_turns: int, thread: int | None) -> float:
-        """For how long the loop has not turned. Raises `WorkerError` if that is too long."""
-        held_up_s = self._stillness.look(num_turns)
-        if held_up_s < self._max_block_s:
+    def check(self, num_turns: int, *, cpu_s: float, thread: int | None) -> float:
+        """For how long the loop has not turned. Raises `WorkerError` if that is too long.
+
+        `cpu_s` is the processor time that its thread has used.
+        """
+        held_up_s = self._held_up.look(num_turns)
+        waiting_s = self._waiting.look((num_turns, int(cpu_s / _CPU_STEP_S)))
+        if waiting_s < self._max_block_s and held_up_s < _COMPUTING * self._max_block_s:
             return held_up_s
         frame = sys._current_frames().get(thread) if thread is not None else None
-        if held_up_s < _MAX_IMPORT_S and _is_importing(frame):
-            return held_up_s
-        where = (
-            "".join(traceback.format_stack(frame)[-_NUM_FRAMES:]) if frame is not None else "(its thread has ended)\n"
-        )
+        where = "".join(traceback.format_stack(frame)[-_NUM_FRAMES:]) if frame is not None else "(its thread is gone)"
         raise errors.WorkerError(
-            f"the event loop has been held up for {held_up_s:.1f} s, and max_block_s is {self._max_block_s:g}. This "
-            "worker is replaced, and its sessions are lost. Make the actor's method a coroutine that awaits what takes "
-            f"long (asyncio.to_thread runs code that blocks), or allow more by max_block_s. It is here:\n{where}"
+            f"the event loop has been held up for {held_up_s:.1f} s (max_block_s is {self._max_block_s:g}; what "
+            f"computes has {_COMPUTING} times that). This worker is replaced, and its sessions are lost. Make the "
+            "actor's method a coroutine that awaits what takes long (asyncio.to_thread runs code that blocks), or "
+            f"allow more by max_block_s. It is here:\n{where}"
         )
-
-
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            return True
-        frame = frame.f_back
-    return False

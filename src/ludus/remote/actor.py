@@ -39,8 +39,9 @@ class RemoteActor:
     """`num_workers` processes share the port. Beyond loopback a `token` or a `secret` is needed; see docs/protocol.md.
 
     `record`: whether all sessions are written down, in `recordings/` of the trial. `route`: what sessions play that do
-    not ask for a version, as tags with their shares. `max_block_s`: for how long an actor's ordinary method may hold up
-    its worker, and all other sessions there, before the worker is replaced; its sessions are lost then.
+    not ask for a version, as tags with their shares. `max_block_s`: for how long an actor's ordinary method may wait,
+    and hold up all other sessions of its worker, before the worker is replaced and its sessions are lost; it may
+    compute six times as long.
     """
 
     def __init__(
