@@ -17,6 +17,7 @@ import os
 import random
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,9 @@ from ludus.gateway.client import GameClient, GameError
 from ludus.gateway.gateway import GatewayOptions
 from ludus.gateway.journal import Journal
 from ludus.gateway.thread import GatewayThread
+
+NUM_STARTS = 5  # the median counts
+NUM_ASKED = 100
 
 
 def write_history(path: Path, num_sessions: int, num_live: int) -> None:
@@ -63,14 +67,18 @@ def measure(folder: Path, num_sessions: int, num_live: int, seed: int) -> dict[s
     figures["folder_mb"] = sum(each.stat().st_size for each in folder.iterdir()) / 1e6
     damaged = bytearray(path.read_bytes())
     damaged[random.Random(seed).randrange(len(damaged))] ^= 0xFF
-    path.write_bytes(damaged)
-    began = time.perf_counter()
-    with GatewayThread(Actor, options) as gateway:
-        with GameClient(gateway.url, "new", retries=0) as game:
-            game.start()
-            figures["start_s"] = time.perf_counter() - began
-            game.end()
-        figures["num_known_lost"] = sum(_is_lost(gateway.url, f"live-{number}") for number in range(min(100, num_live)))
+    starts = []
+    for _ in range(NUM_STARTS):
+        path.write_bytes(damaged)
+        began, cpu_began = time.perf_counter(), time.process_time()
+        with GatewayThread(Actor, options) as gateway:
+            with GameClient(gateway.url, "new", retries=0) as game:
+                game.start()
+                starts.append((time.perf_counter() - began, time.process_time() - cpu_began))
+                game.end()
+            asked = range(min(NUM_ASKED, num_live))
+            figures["num_known_lost"] = sum(_is_lost(gateway.url, f"live-{number}") for number in asked)
+    figures["start_s"], figures["start_cpu_s"] = (statistics.median(each) for each in zip(*starts, strict=True))
     return figures
 
 
@@ -96,10 +104,11 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="ludus-journal-") as folder:
         figures = measure(Path(folder), args.sessions, args.live, args.seed)
-    asked = min(100, args.live)
+    asked = min(NUM_ASKED, args.live)
     is_good = figures["start_s"] < 1.0 and figures["num_known_lost"] >= asked - 1  # the flipped byte may cost one
     print(f"{args.sessions:,} past sessions, {args.live:,} live ones when the worker was killed (seed {args.seed})")
-    print(f"start to first answer   {figures['start_s']:8.3f} s      (must be below 1)")
+    print(f"start to first answer   {figures['start_s']:8.3f} s    (must be below 1)")
+    print(f"processor time of it    {figures['start_cpu_s']:8.3f} s")
     print(f"segment that was read   {figures['segment_mb']:8.2f} MB")
     print(f"whole folder            {figures['folder_mb']:8.2f} MB")
     print(f"a start or end          {figures['us_per_event']:8.2f} µs   (slowest pair {figures['slowest_ms']:.1f} ms)")
