@@ -10,6 +10,7 @@ import time
 import pytest
 
 from ludus.gateway.journal import Journal, lost_sessions, read_journal
+from ludus.gateway.journal_records import encode
 
 SEGMENT = 4096
 
@@ -88,6 +89,31 @@ def test_lost_sessions_survive_compaction_and_those_that_began_again_do_not(tmp_
     journal.close()
     assert len(list(tmp_path.iterdir())) >= 2, "there was a compaction"
     assert Journal(path).lost == ("first",)
+
+
+def test_sessions_that_were_lost_more_than_a_day_ago_are_not_carried_over(tmp_path):
+    path = tmp_path / "journal"
+    now = time.time()
+    path.write_bytes(encode("=-", "long-ago", "lost", now - 25 * 3600) + encode("=-", "lately", "lost", now - 3600))
+    journal = Journal(path, segment_bytes=SEGMENT)
+    assert journal.lost == ("lately",)
+    play(journal, (f"s{number}" for number in range(100)))
+    settle(journal)
+    journal.close()
+    assert b"long-ago" not in path.read_bytes()
+    assert Journal(path).lost == ("lately",)
+
+
+def test_a_worker_that_is_killed_while_it_switches_leaves_no_event_twice(tmp_path):
+    path = tmp_path / "journal"
+    journal = Journal(path)
+    play(journal, ["a", "b"])
+    journal.close()
+    os.link(path, tmp_path / "journal.000001")  # the old segment has its second name, the new one not yet its first
+    assert len(list(read_journal(path))) == 4
+    Journal(path).close()
+    assert [each.name for each in tmp_path.iterdir()] == ["journal"]
+    assert len(list(read_journal(path))) == 4
 
 
 @pytest.mark.parametrize("flip", [0x10, 0xFF])
