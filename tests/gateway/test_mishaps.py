@@ -1,13 +1,19 @@
 """What goes wrong around a session: full disks, steps that hang or are cancelled, workers that die twice."""
 
 import asyncio
+import threading
+import time
 
 import pytest
 from house import Echo, House, Slow, full, run
 
 from ludus.gateway.actor import Actor
+from ludus.gateway.client import GameClient
+from ludus.gateway.gateway import GatewayOptions
 from ludus.gateway.journal import Journal, read_journal
 from ludus.gateway.session import current
+from ludus.gateway.sessions import SessionLimits
+from ludus.gateway.thread import GatewayThread
 
 
 @run
@@ -220,3 +226,53 @@ def test_a_line_of_the_journal_that_was_cut_off_spoils_no_other(tmp_path):
         ("-", "a", "lost"),
         ("+", "b", "-"),
     ]
+
+
+@run
+async def test_no_lease_runs_out_while_the_event_loop_is_held_up():
+    house = House(lease_s=10)
+    for session in ("early", "late", "done"):
+        house.now("start", session)
+    house.now("end", "done", number=1)
+    house.clock.now += 8
+    house.now("tick", "late", b"1", 1)
+    house.clock.now += 60
+    house.sessions.sweep(60.0)
+    house.clock.now += 1.5
+    house.sessions.sweep()
+    assert len(house.sessions) == 2
+    assert house.now("end", "done", number=1).body == b"e", "a repetition that waited is answered, too"
+    house.clock.now += 1
+    house.sessions.sweep()
+    assert [each["session"] for each in house.sessions.describe()] == ["late"], "what was left of a lease is left"
+    assert [each["idle_s"] for each in house.sessions.describe()] == [2.5]
+    assert house.now("end", "done", number=1).code == "unknown_session"
+    house.clock.now += 8
+    house.sessions.sweep()
+    assert len(house.sessions) == 0
+
+
+class Blocking(Actor):
+    held_up = threading.Event()
+
+    def tick(self, data):
+        if data == b"block":
+            self.held_up.set()
+            time.sleep(4.0)  # the whole loop, as a stop or a long garbage collection would
+        return data
+
+
+def test_a_tick_that_arrives_while_the_loop_is_held_up_for_longer_than_a_lease_is_answered():
+    Blocking.held_up.clear()
+    with (
+        GatewayThread(Blocking, GatewayOptions(sessions=SessionLimits(lease_s=2.0))) as gateway,
+        GameClient(gateway.url, "blocking", retries=0) as blocking,
+        GameClient(gateway.url, "waiting", retries=0, timeout_s=60) as waiting,
+    ):
+        blocking.start()
+        waiting.start()
+        thread = threading.Thread(target=blocking.tick, args=(b"block",))
+        thread.start()
+        assert Blocking.held_up.wait(60)
+        assert waiting.tick(b"1") == b"1"
+        thread.join(60)

@@ -24,6 +24,7 @@ import msgspec
 from ludus import errors
 from ludus.gateway.actor import MakeActor
 from ludus.gateway.auth import Auth
+from ludus.gateway.handover import Door
 from ludus.gateway.http.connection import Connection, HttpLimits, HttpStatistics, Request
 from ludus.gateway.http.outbox import Outbox
 from ludus.gateway.journal import Journal
@@ -36,10 +37,11 @@ from ludus.gateway.sessions import Observer, SessionLimits, Sessions
 from ludus.gateway.step import Answer, BadStep, Step, problem
 from ludus.rpc.address import is_loopback, runtime_folder
 
-__all__ = ["Gateway", "GatewayOptions"]
+__all__ = ["Gateway", "GatewayOptions", "beat_path", "door_path"]
 
 _LOG = logging.getLogger(__name__)
 _SWEEP_EVERY_S = 0.25
+_HELD_UP_S = 0.1  # that a sweep may be late before the loop counts as held up
 _SPEND = "spend "
 _GETS = (b"/healthz", b"/readyz", b"/metrics", b"/sessions", b"/openapi.json")
 
@@ -59,6 +61,7 @@ class GatewayOptions:
     sessions: SessionLimits = field(default_factory=SessionLimits)
     http: HttpLimits = field(default_factory=HttpLimits)
     backlog: int = 1024
+    max_block_s: float = 10.0  # that an actor's method may hold up the event loop; see watch.py
 
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and not (self.token or self.secret):
@@ -100,6 +103,9 @@ class Gateway:
         self._connections: set[Connection] = set()
         self._outbox = Outbox()
         self._ring: Ring | None = None
+        self._door: Door | None = None  # for connections that other workers cannot serve
+        self.listener: socket.socket | None = None
+        self.num_turns = 0  # counted up while the event loop turns
         self._is_plain = size == 1 and not self._auth.is_on  # a step needs no look before it is run
         self._server: asyncio.AbstractServer | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -116,18 +122,21 @@ class Gateway:
             self._ring = Ring(
                 self._index,
                 self._size,
-                folder=self._ring_folder(),
+                folder=_runtime_folder(options),
                 journals=self._journals,
                 answer_ask=self.answer_ask,
             )
             await self._ring.start(self.sessions, self._auth)
-        listener = listen(options.host, options.port, shared=self._size > 1)
+        self.listener = listener = listen(options.host, options.port, shared=self._size > 1)
         self.port = listener.getsockname()[1]
         context = None
         if options.tls_cert is not None:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(options.tls_cert, options.tls_key)
         self._server = await loop.create_server(self._connect, sock=listener, backlog=options.backlog, ssl=context)
+        if self._size > 1:
+            self._door = Door(door_path(options, self._index), self._connect, context)
+            self._door.open()
         self._sweeper = loop.create_task(self._sweep())
         self._is_ready = True
 
@@ -145,6 +154,8 @@ class Gateway:
             await asyncio.sleep(0.05)  # for the last answers to be sent
         for connection in list(self._connections):
             connection.abort()
+        if self._door is not None:
+            self._door.close()
         if self._ring is not None:
             await self._ring.close()
         if self._journal is not None:
@@ -154,13 +165,18 @@ class Gateway:
         return Connection(self, self._options.http, self._http, self._connections, self._outbox, self._steps)
 
     async def _sweep(self) -> None:
+        last = monotonic()
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
+            now = monotonic()
+            late_s = now - last - _SWEEP_EVERY_S
+            held_up_s = late_s if late_s > _HELD_UP_S else 0.0
+            last = now
+            self.num_turns += 1
             try:
-                self.sessions.sweep()
-                now = monotonic()
+                self.sessions.sweep(held_up_s)
                 for connection in list(self._connections):
-                    connection.check(now)
+                    connection.check(now - held_up_s)  # what they sent meanwhile is still to be read
             except Exception:
                 _LOG.exception("sweeping failed; it goes on")
 
@@ -177,11 +193,6 @@ class Gateway:
     def _counts_path(self) -> Path | None:
         folder = self._options.folder
         return None if folder is None else folder / f"{self._options.port}.routes"
-
-    def _ring_folder(self) -> Path:
-        """Unix sockets have short names, so theirs is made of the long one's digest."""
-        name = f"{self._options.folder}:{self._options.host}:{self._options.port}"
-        return runtime_folder() / f"gateway-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -311,6 +322,22 @@ class Gateway:
             "ended": dict(statistics.ended),
             **asdict(self._http),
         }
+
+
+def beat_path(options: GatewayOptions, index: int) -> Path:
+    """Where worker `index` counts up while it lives."""
+    return _runtime_folder(options) / f"{index}.beat"
+
+
+def door_path(options: GatewayOptions, index: int) -> Path:
+    """Where worker `index` takes over connections."""
+    return _runtime_folder(options) / f"{index}.door"
+
+
+def _runtime_folder(options: GatewayOptions) -> Path:
+    """Unix sockets have short names, so theirs is made of the long one's digest."""
+    name = f"{options.folder}:{options.host}:{options.port}"
+    return runtime_folder() / f"gateway-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def listen(host: str, port: int, *, shared: bool) -> socket.socket:

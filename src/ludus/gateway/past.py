@@ -47,6 +47,11 @@ class Past:
                 return
             del self._ended[session]
 
+    def prolong(self, seconds: float) -> None:
+        """Keep all of them for longer: nothing could be asked for in this time."""
+        for ended in self._ended.values():
+            ended.until += seconds
+
     def repeated(self, step: Step) -> Answer | None:
         """The answer again, if this is the last step of a session that has ended."""
         ended = self._ended.get(step.session)

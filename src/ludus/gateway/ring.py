@@ -3,15 +3,19 @@
 The kernel gives a connection to any of the workers; steps of sessions that belong to another are passed on to it
 through a unix socket, many at a time over one connection, and the answers come back the same way, however long they
 take. When a worker dies its connections close, so that those who wait for it, and those who ask for its sessions later,
-learn so at once.
+learn so at once. A worker that hangs closes nothing: so the deadline of a step is kept by the worker that passes it on,
+too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import logging
 import time
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +28,9 @@ from ludus.gateway.step import Answer, Step, problem
 
 __all__ = ["Ring", "owner_of"]
 
+_LOG = logging.getLogger(__name__)
 _JOURNAL_FRESH_S = 0.5
+_OWNER_FIRST_S = 0.05  # beyond a deadline: the owner keeps it, too, and its answer may be the actor's fallback
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -50,6 +56,9 @@ class Ring:
         self._links: dict[int, _Link] = {}
         self._server: asyncio.AbstractServer | None = None
         self._lost: tuple[float, frozenset[str]] = (float("-inf"), frozenset())  # as of when
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="journals")  # starts no thread before it is used
+        self._reading: asyncio.Task[None] | None = None
+        self._after_reading: list[Callable[[], None]] = []
         self.num_forwarded = 0
 
     def path(self, index: int) -> Path:
@@ -69,10 +78,15 @@ class Ring:
         if self._server is not None:
             self._server.close()
             self.path(self.index).unlink(missing_ok=True)
+        if self._reading is not None:
+            self._reading.cancel()
+        self._reader.shutdown(wait=False)
 
     def forward(self, owner: int, step: Step, done: Done) -> None:
-        """Have the owner run it."""
+        """Have the owner run it. If that does not answer by the step's deadline, the game gets a problem."""
         self.num_forwarded += 1
+        if step.deadline_s is not None:
+            done = _timely(step.deadline_s, done)
         link = self._links.get(owner)
         if link is None:
             link = self._links[owner] = _Link(str(self.path(owner)))
@@ -83,7 +97,7 @@ class Ring:
 
         def on_reply(reply: Any) -> None:
             if isinstance(reply, _Down):
-                done(self._unreachable(owner, step, was_sent=reply.was_sent))
+                self._answer_unreachable(step, done, was_sent=reply.was_sent)
             else:
                 status, body, code, headers, head = reply
                 done(Answer(status, body, code, headers, head))
@@ -111,22 +125,62 @@ class Ring:
             return None
         return None if isinstance(answer, _Down) else answer
 
-    def _unreachable(self, owner: int, step: Step, *, was_sent: bool) -> Answer:
+    def _answer_unreachable(self, step: Step, done: Done, *, was_sent: bool) -> None:
         """The owner is gone. The journals tell whether this session was there to be lost."""
         if step.kind == "start" and not was_sent:
             detail = "the worker that this session belongs to is being started again"
-            return problem("overloaded", detail, headers={b"retry-after": b"1"})
-        if was_sent or step.session in self._lost_sessions():
-            detail = f"the process that held session {step.session} died, and its actor with it; begin a new one"
-            return problem("session_lost", detail)
-        return problem("unknown_session", f"no session {step.session} has begun here")
+            done(problem("overloaded", detail, headers={b"retry-after": b"1"}))
+        elif was_sent:
+            done(_lost(step))
+        elif time.monotonic() - self._lost[0] <= _JOURNAL_FRESH_S:
+            self._answer_absent(step, done)
+        else:
+            self._after_reading.append(lambda: self._answer_absent(step, done))
+            if self._reading is None:
+                self._reading = asyncio.get_running_loop().create_task(self._read_journals())
 
-    def _lost_sessions(self) -> frozenset[str]:
-        """Of dead workers. Those of the living are among them, but it is not here that they are asked for."""
-        now = time.monotonic()
-        if now - self._lost[0] > _JOURNAL_FRESH_S:
-            self._lost = (now, frozenset(lost_sessions(self._journals())))
-        return self._lost[1]
+    def _answer_absent(self, step: Step, done: Done) -> None:
+        is_lost = step.session in self._lost[1]
+        done(_lost(step) if is_lost else problem("unknown_session", f"no session {step.session} has begun here"))
+
+    async def _read_journals(self) -> None:
+        """Which sessions dead workers had. Those of the living are among them, but are not asked for here."""
+        loop = asyncio.get_running_loop()
+        read = functools.partial(lost_sessions, self._journals(), is_quiet=True)
+        try:
+            self._lost = (time.monotonic(), frozenset(await loop.run_in_executor(self._reader, read)))
+        except OSError:
+            _LOG.exception("the journals cannot be read; sessions of dead workers may be answered unknown_session")
+        finally:
+            self._reading = None
+        waiting, self._after_reading = self._after_reading, []
+        for answer in waiting:
+            answer()
+
+
+def _lost(step: Step) -> Answer:
+    detail = f"the process that held session {step.session} died, and its actor with it; begin a new one"
+    return problem("session_lost", detail)
+
+
+def _timely(deadline_s: float, done: Done) -> Done:
+    """A `done` that does not wait for another worker longer than the game does."""
+    is_late = False
+
+    def miss() -> None:
+        nonlocal is_late
+        is_late = True
+        detail = f"the worker of this session did not answer in {deadline_s * 1e3:.0f} ms; the step may still run"
+        done(problem("deadline_exceeded", detail))
+
+    timer = asyncio.get_running_loop().call_later(deadline_s + _OWNER_FIRST_S, miss)
+
+    def once(answer: Answer) -> None:
+        timer.cancel()
+        if not is_late:
+            done(answer)
+
+    return once
 
 
 class _Down:

@@ -1,4 +1,8 @@
-"""The gateway as a worker: its event loop is a thread of its own, and it is controlled like any other worker."""
+"""The gateway as a worker: its event loop is a thread of its own, and it is controlled like any other worker.
+
+The main thread has nothing to do with steps. It shows that the process lives (`beat.py`), and sees to it that an event
+loop that is held up holds up nobody else: new connections go to other workers, and in the end the worker is replaced.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,12 @@ from typing import Any
 
 from ludus import errors
 from ludus.gateway.actor import ActorLike
-from ludus.gateway.gateway import GatewayOptions
+from ludus.gateway.beat import EVERY_S, Beat
+from ludus.gateway.gateway import GatewayOptions, beat_path, door_path
+from ludus.gateway.handover import Handover
 from ludus.gateway.sessions import Observer
 from ludus.gateway.thread import GatewayThread
+from ludus.gateway.watch import LoopWatch
 from ludus.workers.register import register
 from ludus.workers.server import WorkerServer
 from ludus.workers.worker import Worker
@@ -20,7 +27,7 @@ __all__ = ["GatewayService"]
 class GatewayService(Worker):
     """Worker i of the `size` on one port. Each session has an actor of its own: `actor(*args, **kwargs)`."""
 
-    idle_s = 0.5
+    idle_s = EVERY_S
 
     def __init__(
         self,
@@ -37,6 +44,12 @@ class GatewayService(Worker):
         super().__init__(server)
         index = int(server.worker_name.rpartition("/")[2])
         self._options = options
+        self._index = index
+        self._beat: Beat | None = None
+        self._loop_watch = LoopWatch(max_block_s=options.max_block_s)
+        others = [other for other in range(size) if other != index]
+        self._handover = Handover([(beat_path(options, other), door_path(options, other)) for other in others])
+        self._is_hung = False
         self._thread = GatewayThread(
             lambda: actor(*args, **(kwargs or {})),
             options,
@@ -48,6 +61,7 @@ class GatewayService(Worker):
         server.register_service(self)
 
     def _start(self) -> None:
+        self._beat = Beat(beat_path(self._options, self._index))
         self._thread.start()
 
     @register
@@ -58,10 +72,23 @@ class GatewayService(Worker):
     def _poll(self) -> int:
         if not self._thread.is_alive:
             raise self._thread.error or errors.WorkerError("the gateway's event loop has ended")
+        gateway = self._thread.gateway
+        assert self._beat is not None
+        assert gateway.listener is not None
+        self._beat.beat(gateway.num_turns)
+        try:
+            held_up_s = self._loop_watch.check(gateway.num_turns, cpu_s=self._thread.cpu_s, thread=self._thread.ident)
+        except errors.WorkerError:
+            self._is_hung = True
+            raise
+        self._handover.check(gateway.listener, held_up_s)
         return 0
 
     def _stats(self) -> Mapping[str, Any]:
         return self._thread.gateway.figures()
 
     def _exit(self) -> None:
-        self._thread.stop()
+        if self._beat is not None:
+            self._beat.close()  # nobody expects beats of a worker that leaves
+        if not self._is_hung:  # a loop that is held up would not hear that it is to stop
+            self._thread.stop()

@@ -386,9 +386,17 @@ class Sessions:
         self.statistics.ended[reason] += 1
         session.run_done_callbacks()
 
-    def sweep(self) -> None:
-        """End sessions whose lease has run out, and forget those that ended long ago. Called about once a second."""
+    def sweep(self, held_up_s: float = 0.0) -> None:
+        """End sessions whose lease has run out, and forget those that ended long ago. Called about once a second.
+
+        `held_up_s` is how long the event loop did not turn since the last call. Leases do not run in that time: steps
+        that arrived in it are still to be read.
+        """
         now = self._clock()
+        if held_up_s > 0:
+            for seat in (*self._seats.values(), *self._replaced):
+                seat.touched = min(now, seat.touched + held_up_s)
+            self._past.prolong(held_up_s)
         horizon = now - self._limits.lease_s
         for seat in [seat for seat in (*self._seats.values(), *self._replaced) if seat.touched < horizon]:
             if seat.running is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,7 @@ class GatewayThread:
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gateway: Gateway | None = None
+        self._cpu_clock: int | None = None
         self._thread = threading.Thread(target=self._live, name="gateway", daemon=True)
 
     @property
@@ -56,6 +58,16 @@ class GatewayThread:
     @property
     def is_alive(self) -> bool:
         return self._thread.is_alive()
+
+    @property
+    def ident(self) -> int | None:
+        """Of the thread that the event loop runs in."""
+        return self._thread.ident
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time that this thread has used; 0 where that is not known."""
+        return 0.0 if self._cpu_clock is None else time.clock_gettime(self._cpu_clock)
 
     @property
     def error(self) -> BaseException | None:
@@ -105,6 +117,8 @@ class GatewayThread:
         loop = new_event_loop()
         asyncio.set_event_loop(loop)
         self._loop = loop
+        if hasattr(time, "pthread_getcpuclockid"):  # macOS has none
+            self._cpu_clock = time.pthread_getcpuclockid(threading.get_ident())
         try:
             gateway = Gateway(
                 self._make_actor, self._options, index=self._index, size=self._size, observer=self._observer

@@ -9,6 +9,7 @@ ludus.run_until_asked_to_stop()
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,11 +18,14 @@ from typing import Any
 
 from ludus import errors
 from ludus.gateway.actor import ActorLike
-from ludus.gateway.gateway import GatewayOptions
+from ludus.gateway.beat import EVERY_S
+from ludus.gateway.gateway import GatewayOptions, beat_path
 from ludus.gateway.http.connection import HttpLimits
 from ludus.gateway.record import Recorder
 from ludus.gateway.service import GatewayService
 from ludus.gateway.sessions import SessionLimits
+from ludus.gateway.watch import Watch
+from ludus.launch.run import Run
 from ludus.program.program import Program, Resources, RestartPolicy
 from ludus.remote import trial as trials
 
@@ -35,7 +39,9 @@ class RemoteActor:
     """`num_workers` processes share the port. Beyond loopback a `token` or a `secret` is needed; see docs/protocol.md.
 
     `record`: whether all sessions are written down, in `recordings/` of the trial. `route`: what sessions play that do
-    not ask for a version, as tags with their shares.
+    not ask for a version, as tags with their shares. `max_block_s`: for how long an actor's ordinary method may wait,
+    and hold up all other sessions of its worker, before the worker is replaced and its sessions are lost; it may
+    compute six times as long.
     """
 
     def __init__(
@@ -53,6 +59,7 @@ class RemoteActor:
         max_body_bytes: int = 16 * 1024 * 1024,
         record: bool = False,
         route: Mapping[str, float] | None = None,
+        max_block_s: float = 10.0,
     ) -> None:
         self._trial = trials.current()
         self._num_workers = num_workers
@@ -68,6 +75,7 @@ class RemoteActor:
             route=dict(route or {}),
             sessions=SessionLimits(lease_s=lease_s, max_sessions=max_sessions),
             http=HttpLimits(max_body_bytes=max_body_bytes),
+            max_block_s=max_block_s,
         )
         self._run: Any = None
 
@@ -109,7 +117,16 @@ class RemoteActor:
             restarts=_RESTARTS,
         )
         self._run = self._trial.run(program)
+        threading.Thread(target=self._watch, args=(self._run,), name=f"watch-{self.node}", daemon=True).start()
         self._wait_ready()
+
+    def _watch(self, run: Run) -> None:
+        """Kill workers that hang, as long as there are any; their supervisor starts them again."""
+        beats = {f"{self.node}/{index}": beat_path(self._options, index) for index in range(self._num_workers)}
+        watch = Watch(beats, max_block_s=self._options.max_block_s)
+        while not run.is_over:
+            watch.check()
+            time.sleep(EVERY_S)
 
     def _wait_ready(self) -> None:
         until = time.monotonic() + _READY_S
