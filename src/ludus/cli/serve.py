@@ -26,6 +26,8 @@ class _Gateway:
     num_workers: int = option(1, help="processes that share the port", minimum=1)
     lease_s: float = option(60.0, help="seconds that a session lives without a step", minimum=0.1)
     max_sessions: int = option(10_000, help="sessions at a time, in each process", minimum=1)
+    max_body_bytes: int = option(16 * 1024 * 1024, help="of a request's body", minimum=1)
+    max_buffered_bytes: int = option(256 * 1024 * 1024, help="of unanswered requests, in each process", minimum=1)
     token: str | None = option(None, help="bearer token that games must have")
     secret: str | None = option(None, help="secret that games sign their requests with")
     tls_cert: str | None = option(None, help="TLS certificate, a PEM file")

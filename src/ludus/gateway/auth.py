@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ __all__ = ["Auth", "sign"]
 
 _CLOCK_WINDOW_S = 30.0
 _MAX_SEEN = 1_000_000
+_TOKEN = re.compile(rb"[0-9A-Fa-f]{64}")
 _CHALLENGE = {b"www-authenticate": b"Bearer"}
 
 
@@ -59,6 +61,10 @@ class Auth:
     def has_token(self) -> bool:
         return self._token is not None
 
+    @property
+    def has_secret(self) -> bool:
+        return self._secret is not None
+
     def check_token(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether the bearer token is right."""
         if self._token is None:
@@ -66,17 +72,31 @@ class Auth:
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
         return hmac.compare_digest(token.strip(), self._token) and kind.lower() == b"bearer"
 
-    def check(self, headers: Mapping[bytes, bytes], step: Step) -> Answer | None:
-        """Why the request is refused, or `None`. A good signature is noted in the step; `use` then spends it."""
+    def check_head(self, headers: Mapping[bytes, bytes]) -> Answer | None:
+        """Why a request is refused whatever its body is, or `None`. A signature covers the body: see `check`."""
         if self.check_token(headers):
             return None
         if self._secret is None:
             return problem("unauthorised", "a bearer token is needed, and the right one", headers=_CHALLENGE)
         try:
-            key = check_id(headers.get(b"key", b""), "key")
-            time_ms = int(check_id(headers.get(b"time", b""), "time"))
-        except (BadStep, ValueError):
+            check_id(headers.get(b"key", b""), "key")
+            time_ms = _digits(headers.get(b"time", b""))
+        except BadStep:
             return problem("unauthorised", "key, time and token are needed", headers=_CHALLENGE)
+        if not _TOKEN.fullmatch(headers.get(b"token", b"")):
+            return problem("unauthorised", "key, time and token are needed", headers=_CHALLENGE)
+        off = abs(self._now() - time_ms / 1e3)
+        if off > _CLOCK_WINDOW_S:
+            return problem("unauthorised", f"its time is {off:.0f} s off this server's", headers=_CHALLENGE)
+        return None
+
+    def check(self, headers: Mapping[bytes, bytes], step: Step) -> Answer | None:
+        """Why the request is refused, or `None`. A good signature is noted in the step; `use` then spends it."""
+        refused = self.check_head(headers)
+        if refused is not None or self._secret is None or self.check_token(headers):
+            return refused
+        key = check_id(headers[b"key"], "key")
+        time_ms = _digits(headers[b"time"])
 
         def sent(*names: bytes) -> str | None:
             return next((headers[name].decode("latin-1") for name in names if name in headers), None)
@@ -96,9 +116,6 @@ class Auth:
         )
         if not hmac.compare_digest(right.encode(), headers.get(b"token", b"").lower()):
             return problem("unauthorised", "the signature is not right", headers=_CHALLENGE)
-        off = abs(self._now() - time_ms / 1e3)
-        if off > _CLOCK_WINDOW_S:
-            return problem("unauthorised", f"its time is {off:.0f} s off this server's", headers=_CHALLENGE)
         step.signature = f"{time_ms} {right}"
         return None
 
@@ -122,3 +139,10 @@ class Auth:
             return problem("replayed", "sign each request anew: another time gives another token")
         self._seen[step.signature] = now + 2 * _CLOCK_WINDOW_S
         return None
+
+
+def _digits(value: bytes) -> int:
+    """A time in milliseconds. Raises `BadStep`."""
+    if not value.isdigit() or len(value) > 19:
+        raise BadStep(f"time {value[:32]!r} is not a number of milliseconds")
+    return int(value)

@@ -26,6 +26,7 @@ from ludus.gateway.actor import MakeActor
 from ludus.gateway.auth import Auth
 from ludus.gateway.http.connection import Connection, HttpLimits, HttpStatistics, Request
 from ludus.gateway.http.outbox import Outbox
+from ludus.gateway.http.turns import Turns
 from ludus.gateway.journal import Journal
 from ludus.gateway.metrics import StepMetrics, render
 from ludus.gateway.openapi import document
@@ -41,6 +42,7 @@ __all__ = ["Gateway", "GatewayOptions"]
 _LOG = logging.getLogger(__name__)
 _SWEEP_EVERY_S = 0.25
 _SPEND = "spend "
+_CLOSED = (b"/step", b"/metrics", b"/sessions")  # to those who may not call
 _GETS = (b"/healthz", b"/readyz", b"/metrics", b"/sessions", b"/openapi.json")
 
 
@@ -99,8 +101,10 @@ class Gateway:
         self._http = HttpStatistics()
         self._connections: set[Connection] = set()
         self._outbox = Outbox()
+        self._turns = Turns()
         self._ring: Ring | None = None
-        self._is_plain = size == 1 and not self._auth.is_on  # a step needs no look before it is run
+        self.checks_heads = self._auth.is_on
+        self._is_plain = size == 1 and not self._auth.has_secret  # a step needs no look before it is run
         self._server: asyncio.AbstractServer | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._asks: set[asyncio.Task[None]] = set()
@@ -151,7 +155,8 @@ class Gateway:
             self._journal.close()
 
     def _connect(self) -> Connection:
-        return Connection(self, self._options.http, self._http, self._connections, self._outbox, self._steps)
+        limits, shared = self._options.http, (self._connections, self._outbox, self._turns, self._steps)
+        return Connection(self, limits, self._http, *shared)
 
     async def _sweep(self) -> None:
         while True:
@@ -185,13 +190,37 @@ class Gateway:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
+    def check_head(
+        self, method: bytes, path: bytes, headers: Mapping[bytes, bytes], *, is_large: bool
+    ) -> Answer | None:
+        """Why a request is refused before its body is read, or `None`. `is_large`: it has more than a few bytes."""
+        path = path if path == b"/step" else _path_of(path)
+        refused = self._auth.check_head(headers) if self.checks_heads and path in _CLOSED else None
+        if refused is None and is_large:
+            if path != b"/step":
+                return problem("too_large", "only POST /step takes a body")
+            if method != b"POST":
+                return _not_post()
+        return refused
+
+    def is_preferred(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Steps of live sessions are, and those that another worker may have."""
+        name = next((headers[each] for each in (b"session", b"game_id", b"game-id") if each in headers), b"")
+        session = name.decode("latin-1")
+        if not session:
+            return False
+        return self.sessions.find(session) is not None or owner_of(session, self._size) != self._index
+
     def handle(self, request: Request) -> None:
+        if request.refused is not None:
+            request.kind = "none"
+            request(request.refused)
+            return
         if request.path != b"/step" and _path_of(request.path) != b"/step":
             self._handle_other(request)
             return
         if request.method != b"POST":
-            detail = "steps are sent by POST"
-            request.connection.answer(request, problem("method_not_allowed", detail, headers={b"allow": b"POST"}))
+            request.connection.answer(request, _not_post())
             return
         try:
             step = Step.parse(request.headers, request.body)
@@ -205,7 +234,7 @@ class Gateway:
         if self._is_plain:
             self.sessions.step(step, request)
             return
-        refused = self._auth.check(request.headers, step) if self._auth.is_on else None
+        refused = self._auth.check(request.headers, step) if self._auth.has_secret else None
         if refused is not None:
             request(refused)
         elif self._ring is not None:
@@ -246,7 +275,7 @@ class Gateway:
             answer = Answer(200, msgspec.json.encode(document()), headers={b"content-type": b"application/json"})
         else:
             step = Step(None, "", b"")
-            refused = self._auth.check(request.headers, step) if self._auth.is_on else None
+            refused = self._auth.check(request.headers, step) if self._auth.has_secret else None
             if refused is None:
                 task = asyncio.get_running_loop().create_task(self._tell(path, step.signature, request))
                 self._asks.add(task)
@@ -335,6 +364,10 @@ def _path_of(target: bytes) -> bytes:
     if path[:8].lower().startswith((b"http://", b"https://")):
         return b"/" + path.partition(b"://")[2].partition(b"/")[2]
     return path
+
+
+def _not_post() -> Answer:
+    return problem("method_not_allowed", "steps are sent by POST", headers={b"allow": b"POST"})
 
 
 def _text(text: str) -> Answer:

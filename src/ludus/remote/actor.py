@@ -51,6 +51,7 @@ class RemoteActor:
         lease_s: float = 60.0,
         max_sessions: int = 10_000,
         max_body_bytes: int = 16 * 1024 * 1024,
+        max_buffered_bytes: int = 256 * 1024 * 1024,
         record: bool = False,
         route: Mapping[str, float] | None = None,
     ) -> None:
@@ -67,7 +68,7 @@ class RemoteActor:
             folder=self._trial.folder / "gateway",
             route=dict(route or {}),
             sessions=SessionLimits(lease_s=lease_s, max_sessions=max_sessions),
-            http=HttpLimits(max_body_bytes=max_body_bytes),
+            http=HttpLimits(max_body_bytes=max_body_bytes, max_buffered_bytes=max_buffered_bytes),
         )
         self._run: Any = None
 
