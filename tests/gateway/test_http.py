@@ -273,8 +273,11 @@ async def test_a_bearer_token_is_asked_for():
         assert await client.code("start", "a") == "unauthorised"
         assert await client.code("start", "a", authorization="Bearer open barley") == "unauthorised"
         assert (await client.ask("start", "a", authorization="Bearer open sesame"))[0] == 200
-        assert await client.code(path="/sessions", method="GET") == "unauthorised"
+        for path in ("/sessions", "/metrics", "/sessions?x", "http://x/metrics"):
+            assert await client.code(path=path, method="GET") == "unauthorised"
         assert (await client.ask(path="/healthz", method="GET"))[0] == 200
+        client.write(path="/metrics", method="HEAD")
+        assert (await client.reader.readline()).split()[1] == b"401"
 
 
 def signed(secret, kind, session, data, step="", off_s=0.0):

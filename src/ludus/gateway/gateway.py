@@ -42,7 +42,8 @@ __all__ = ["Gateway", "GatewayOptions"]
 _LOG = logging.getLogger(__name__)
 _SWEEP_EVERY_S = 0.25
 _SPEND = "spend "
-_CLOSED = (b"/step", b"/metrics", b"/sessions")  # to those who may not call
+_TOLD = (b"/metrics", b"/sessions")  # only to those who may call
+_READS = (b"GET", b"HEAD")
 _GETS = (b"/healthz", b"/readyz", b"/metrics", b"/sessions", b"/openapi.json")
 
 
@@ -195,12 +196,13 @@ class Gateway:
     ) -> Answer | None:
         """Why a request is refused before its body is read, or `None`. `is_large`: it has more than a few bytes."""
         path = path if path == b"/step" else _path_of(path)
-        refused = self._auth.check_head(headers) if self.checks_heads and path in _CLOSED else None
-        if refused is None and is_large:
-            if path != b"/step":
-                return problem("too_large", "only POST /step takes a body")
+        if path == b"/step":
             if method != b"POST":
-                return _not_post()
+                return _not_post() if is_large else None
+            return self._auth.check_head(headers) if self.checks_heads else None
+        refused = self._auth.check_head(headers) if self.checks_heads and path in _TOLD else None
+        if method not in _READS or refused is None:  # the method is wrong whoever calls: see `_handle_other`
+            refused = problem("too_large", "only POST /step takes a body") if is_large else None
         return refused
 
     def is_preferred(self, headers: Mapping[bytes, bytes]) -> bool:
@@ -265,7 +267,7 @@ class Gateway:
         path = _path_of(request.path)
         if path not in _GETS:
             answer = problem("not_found", "there are /step, /healthz, /readyz, /metrics, /sessions and /openapi.json")
-        elif request.method not in (b"GET", b"HEAD"):
+        elif request.method not in _READS:
             answer = problem("method_not_allowed", "this is read by GET", headers={b"allow": b"GET"})
         elif path == b"/healthz":
             answer = _text("alive\n")

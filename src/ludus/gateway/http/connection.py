@@ -392,6 +392,8 @@ class Connection(asyncio.Protocol):
         if self._method == b"CONNECT":
             self._stop(problem("bad_request", "this is no proxy"))
         length = headers.get(b"content-length", b"")
+        if len(length) > 4 and int(length[:20]) > self._limits.max_body_bytes:
+            self._stop(problem("too_large", f"a body may have {self._limits.max_body_bytes} bytes"))
         is_large = b"transfer-encoding" in headers or len(length) > 4
         if is_large or self._handler.checks_heads:
             self._refused = self._handler.check_head(self._method, self._path, headers, is_large=is_large)
@@ -432,8 +434,6 @@ class Connection(asyncio.Protocol):
         """Prepare for a body in chunks or for a large one, and ask for it if the game waits to be asked."""
         length = headers.get(b"content-length", b"")
         coding = headers.get(b"transfer-encoding")
-        if len(length) > 4 and int(length[:20]) > self._limits.max_body_bytes:
-            self._stop(problem("too_large", f"a body may have {self._limits.max_body_bytes} bytes"))
         if coding is not None:
             self._check_coding(coding.lower())
             self._chunked, self._headers = headers, {}  # what comes behind the body is no header
