@@ -8,8 +8,10 @@ import time
 import pytest
 from test_http import Client, Echo, Sleeper, connect, run, serving, signed
 
+from ludus.gateway.auth import sign
 from ludus.gateway.gateway import Gateway, GatewayOptions
 from ludus.gateway.http.connection import HttpLimits
+from ludus.gateway.sessions import SessionLimits
 
 OFFER = b"connection: upgrade\r\nupgrade: h2c\r\n"
 
@@ -399,6 +401,7 @@ async def test_all_connections_together_keep_no_more_than_the_limit_and_live_ses
         assert (await stranger.ask("start", "b", b"small"))[0] == 200
         for client in hostile:
             client.writer.close()
+        await asyncio.gather(*answers, return_exceptions=True)
         await until(lambda: gateway._http.buffered_bytes == 0)
 
 
@@ -419,3 +422,76 @@ async def drained(client: Client, data: bytes) -> None:
     client.writer.write(data)
     with contextlib.suppress(ConnectionError):
         await client.writer.drain()
+
+
+# -- what was recorded ----------------------------------------------------------------------------------------------
+
+
+def episode(session="a"):
+    """A signed start, tick and end."""
+    return [
+        signed("s3cret", kind, session, b"x", step=str(number)) for number, kind in enumerate(("start", "tick", "end"))
+    ]
+
+
+@run
+async def test_a_signed_episode_cannot_be_played_again_after_its_end():
+    async with serving(secret="s3cret") as gateway:
+        client = await connect(gateway)
+        recorded = episode()
+        answers = [await client.ask(**step) for step in recorded for _ in range(2)]
+        assert [body for _, _, body in answers] == [b"x", b"x", b"x/1", b"x/1", b"1", b"1"], "each may be repeated"
+        assert await client.code(**recorded[0]) == "replayed"
+        assert await client.code(**recorded[1]) == "unknown_session"
+        time.sleep(0.002)
+        assert (await client.ask(**episode()[0]))[0] == 200, "the game begins again"
+        assert await client.code(**recorded[0]) == "replayed", "and does not get the answer to the later start"
+        assert await client.code(**recorded[1]) == "replayed", "it is the next number, of another session"
+        assert await client.code(**recorded[2]) == "replayed"
+        time.sleep(0.002)
+        assert (await client.ask(**episode()[1]))[2] == b"x/1"
+        assert gateway.sessions.statistics.num_started == 2
+
+
+@run
+async def test_a_recorded_start_does_not_replace_a_later_session():
+    def start(run_):
+        now = int(time.time() * 1e3)
+        more = {"key": "k", "time_ms": now, "session": "a", "step_kind": "start", "step": "0"}
+        token = sign("s3cret", data=b"", run=run_, **more)
+        return {"kind": "start", "session": "a", "step": "0", "run": run_, "key": "k", "time": now, "token": token}
+
+    async with serving(secret="s3cret") as gateway:
+        client = await connect(gateway)
+        first, second = start("1"), start("2")
+        assert [(await client.ask(**each))[0] for each in (first, second)] == [200, 200]
+        assert await client.code(**first) == "replayed"
+        assert dict(gateway.sessions.statistics.ended) == {"replaced": 1}
+
+
+def test_a_recorded_episode_cannot_be_played_to_the_successor_of_a_server(tmp_path):
+    async def test():
+        async with serving(secret="s3cret", folder=tmp_path) as gateway:
+            recorded = episode()
+            assert (await (await connect(gateway)).ask(**recorded[0]))[0] == 200
+        (kept,) = tmp_path.glob("*.spent")
+        with kept.open("ab") as file:
+            file.write(b"17\xff00 cut o")  # it died while it wrote
+        async with serving(secret="s3cret", folder=tmp_path) as gateway:
+            client = await connect(gateway)
+            assert await client.code(**recorded[0]) == "replayed"
+            assert await client.code(**recorded[1]) == "unknown_session"
+            assert (await client.ask(**episode()[0]))[0] == 200
+
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+@run
+async def test_a_signed_start_that_was_refused_may_be_sent_again_as_it_is():
+    async with serving(secret="s3cret", sessions=SessionLimits(max_sessions=1)) as gateway:
+        client = await connect(gateway)
+        first, second = episode("a"), episode("b")
+        assert (await client.ask(**first[0]))[0] == 200
+        assert await client.code(**second[0]) == "overloaded"
+        assert (await client.ask(**signed("s3cret", "end", "a", b"", step="1")))[0] == 200
+        assert (await client.ask(**second[0]))[0] == 200

@@ -88,7 +88,9 @@ class Gateway:
         self.port = options.port
         self._index = index
         self._size = size
-        self._auth = Auth(token=options.token, secret=options.secret)
+        spent = None if options.folder is None else options.folder / f"{options.port}-{index}.spent"
+        others = [] if options.folder is None else sorted(options.folder.glob(f"{options.port}-*.spent"))
+        self._auth = Auth(token=options.token, secret=options.secret, path=spent, others=others)
         self._journal = Journal(self._journal_of(index), self._journals()) if options.folder is not None else None
         self.sessions = Sessions(
             make_actor,
@@ -97,6 +99,7 @@ class Gateway:
             observer=observer,
             route=Router(options.route, self._counts_path()) if options.route else None,
             stateless_route=Router(options.route) if options.route else None,  # the shares of sessions are exact
+            spend=self._auth.spend_start if self._auth.has_secret else None,
         )
         self._steps = StepMetrics()
         self._http = HttpStatistics()
@@ -154,6 +157,7 @@ class Gateway:
             await self._ring.close()
         if self._journal is not None:
             self._journal.close()
+        self._auth.close()
 
     def _connect(self) -> Connection:
         limits, shared = self._options.http, (self._connections, self._outbox, self._turns, self._steps)

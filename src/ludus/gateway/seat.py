@@ -14,10 +14,14 @@ __all__ = ["Seat"]
 
 
 class Seat:
-    __slots__ = ("actor", "answer", "began", "closing", "expected", "queue", "running", "session", "touched", "waiters")
+    __slots__ = (
+        "actor", "answer", "began", "closing", "expected", "queue", "running", "session", "signed_ms", "touched",
+        "waiters",
+    )  # fmt: skip
 
-    def __init__(self, session: Session, now: float) -> None:
+    def __init__(self, session: Session, now: float, signed_ms: int = 0) -> None:
         self.session = session
+        self.signed_ms = signed_ms  # when its start was signed, if it was
         self.actor: ActorLike | None = None
         self.began = now
         self.touched = now  # when a step was answered last, or the one that is under way began

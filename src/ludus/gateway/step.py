@@ -75,6 +75,11 @@ class Step:
         self.signature = signature  # its time and its token, once they were found good
         self.missed: Answer | None = None  # what was answered when its deadline passed
 
+    @property
+    def signed_ms(self) -> int:
+        """When it was signed, by the clock of who signed it; 0 if it was not."""
+        return int(self.signature.partition(" ")[0]) if self.signature else 0
+
     @classmethod
     def parse(cls, headers: Mapping[bytes, bytes], data: bytes) -> Step:
         """From headers in lower case. Raises `BadStep`."""
