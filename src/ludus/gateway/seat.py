@@ -41,14 +41,20 @@ class Seat:
         """Have one more told of the answer to a step that waits for its turn; whether it does."""
         for index, (step, first) in enumerate(self.queue):
             if step.number == number:
-                self.queue[index] = step, _both(first, done)
+                if isinstance(first, _All):
+                    first.dones.append(done)
+                else:
+                    self.queue[index] = step, _All(first, done)
                 return True
         return False
 
 
-def _both(first: Done, second: Done) -> Done:
-    def done(answer: Answer) -> None:
-        first(answer)
-        second(answer)
+class _All:
+    """A `done` that calls several."""
 
-    return done
+    def __init__(self, *dones: Done) -> None:
+        self.dones = list(dones)
+
+    def __call__(self, answer: Answer) -> None:
+        for done in self.dones:
+            done(answer)

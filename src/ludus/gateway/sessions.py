@@ -16,7 +16,7 @@ from ludus.gateway.deadlines import Deadlines
 from ludus.gateway.journal import Journal
 from ludus.gateway.limits import SessionLimits, SessionsStatistics
 from ludus.gateway.past import Past
-from ludus.gateway.running import RAISED, Done, Running, failure, given_up
+from ludus.gateway.running import Done, Running, failure, given_up
 from ludus.gateway.seat import Seat
 from ludus.gateway.session import Session, current
 from ludus.gateway.stateless import Stateless
@@ -189,7 +189,7 @@ class Sessions:
                 return
             else:
                 answer = Answer(200, as_bytes(output, step.kind or "tick"))
-        except RAISED as error:
+        except BaseException as error:  # the number of the step is used up, whatever was raised
             answer = failure(step, error)
         finally:
             current.reset(token)
