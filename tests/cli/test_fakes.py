@@ -175,3 +175,23 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def test_a_token_may_come_from_a_file_or_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("T\n")
+    file.chmod(0o644)
+    play = ["fake-game", "--games", "1", "--ticks", "1", "--url"]
+    with serving(CountingActor, token="T") as url:
+        assert main([*play, url, "--token-file", str(file)]) == 0
+        assert f"warning: other users can read or change {file}" in capsys.readouterr().err
+        file.chmod(0o600)
+        assert main(["conformance", "--url", url, "--only", "token", "--token-file", str(file)]) == 0
+        assert capsys.readouterr().err == ""
+        assert main([*play, url]) == 1
+        monkeypatch.setenv("LUDUS_TOKEN", "T")
+        assert main([*play, url]) == 0
+    assert main([*play, url, "--token", "T", "--token-file", str(file)]) == 2
+    assert "given twice" in capsys.readouterr().err

@@ -53,8 +53,8 @@ class GatewayOptions:
 
     host: str = "127.0.0.1"
     port: int = 0
-    token: str | None = None
-    secret: str | None = None
+    token: str | None = field(default=None, repr=False)
+    secret: str | None = field(default=None, repr=False)
     tls_cert: str | None = None
     tls_key: str | None = None
     folder: Path | None = None

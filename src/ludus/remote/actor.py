@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus import errors
+from ludus import secret as secrets
 from ludus.gateway.actor import ActorLike
 from ludus.gateway.gateway import GatewayOptions
 from ludus.gateway.http.connection import HttpLimits
@@ -34,6 +35,7 @@ _READY_S = 60.0
 class RemoteActor:
     """`num_workers` processes share the port. Beyond loopback a `token` or a `secret` is needed; see docs/protocol.md.
 
+    Either may come from a file (`token_file`, `secret_file`) or the environment (`LUDUS_TOKEN`, `LUDUS_SECRET`).
     `record`: whether all sessions are written down, in `recordings/` of the trial. `route`: what sessions play that do
     not ask for a version, as tags with their shares.
     """
@@ -46,6 +48,8 @@ class RemoteActor:
         num_workers: int = 1,
         token: str | None = None,
         secret: str | None = None,
+        token_file: str | Path | None = None,
+        secret_file: str | Path | None = None,
         tls_cert: str | None = None,
         tls_key: str | None = None,
         lease_s: float = 60.0,
@@ -61,8 +65,8 @@ class RemoteActor:
         self._options = GatewayOptions(
             host=host,
             port=port or _free_port(host),
-            token=token,
-            secret=secret,
+            token=secrets.find("token", token, token_file),
+            secret=secrets.find("secret", secret, secret_file),
             tls_cert=tls_cert and str(Path(tls_cert).absolute()),
             tls_key=tls_key and str(Path(tls_key).absolute()),
             folder=self._trial.folder / "gateway",
