@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 from ludus.cli.main import main
-from ludus.gateway.client import GameClient
+from ludus.gateway.client import GameClient, GameError
 from ludus.testing.gateways import CountingActor, serving
 
 
@@ -195,3 +195,18 @@ def test_a_token_may_come_from_a_file_or_from_the_environment(
         assert main([*play, url]) == 0
     assert main([*play, url, "--token", "T", "--token-file", str(file)]) == 2
     assert "given twice" in capsys.readouterr().err
+
+
+def test_secrets_from_files_and_the_environment_are_not_among_the_arguments_of_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("hidden-from-ps\n")
+    file.chmod(0o600)
+    monkeypatch.setenv("LUDUS_SECRET", "also-hidden")
+    with fake_actor("--token-file", str(file)) as (process, url):
+        with GameClient(url, token="hidden-from-ps") as one, GameClient(url, secret="also-hidden") as other:
+            assert one.start() == other.start()
+        with pytest.raises(GameError, match="unauthorised"), GameClient(url) as stranger:
+            stranger.start()
+        assert b"hidden" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()

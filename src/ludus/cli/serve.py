@@ -56,10 +56,10 @@ def run(args: argparse.Namespace) -> int:
 
     canary = parse_canaries(args.canary)
     actor_args = parse_arguments(args.actor_args)
-    folder = training.find(args.trial, args.project).path
     chosen = asdict(_Gateway()) | options.given_options(args, _Gateway())
     for name in ("token", "secret"):
         chosen[name] = options.find_secret(name, chosen[name], chosen.pop(f"{name}_file"))
+    folder = training.find(args.trial, args.project).path
     made = trial.init(project=folder.parent, trial=folder.name)
     try:
         remote = serve(
