@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 from ludus.cli.main import main
-from ludus.gateway.client import GameClient
+from ludus.gateway.client import GameClient, GameError
 from ludus.testing.gateways import CountingActor, serving
 
 
@@ -175,3 +175,38 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def test_a_token_may_come_from_a_file_or_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("T\n")
+    file.chmod(0o644)
+    play = ["fake-game", "--games", "1", "--ticks", "1", "--url"]
+    with serving(CountingActor, token="T") as url:
+        assert main([*play, url, "--token-file", str(file)]) == 0
+        assert f"warning: other users can read or change {file}" in capsys.readouterr().err
+        file.chmod(0o600)
+        assert main(["conformance", "--url", url, "--only", "token", "--token-file", str(file)]) == 0
+        assert capsys.readouterr().err == ""
+        assert main([*play, url]) == 1
+        monkeypatch.setenv("LUDUS_TOKEN", "T")
+        assert main([*play, url]) == 0
+    assert main([*play, url, "--token", "T", "--token-file", str(file)]) == 2
+    assert "given twice" in capsys.readouterr().err
+
+
+def test_secrets_from_files_and_the_environment_are_not_among_the_arguments_of_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("hidden-from-ps\n")
+    file.chmod(0o600)
+    monkeypatch.setenv("LUDUS_SECRET", "also-hidden")
+    with fake_actor("--token-file", str(file)) as (process, url):
+        with GameClient(url, token="hidden-from-ps") as one, GameClient(url, secret="also-hidden") as other:
+            assert one.start() == other.start()
+        with pytest.raises(GameError, match="unauthorised"), GameClient(url) as stranger:
+            stranger.start()
+        assert b"hidden" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()

@@ -84,6 +84,17 @@ def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(what, 
         serve(tmp_path, tls_cert=str(cert), tls_key=str(key))
 
 
+def test_a_secret_is_looked_for_in_files_before_anything_starts(tmp_path, capsys):
+    file = tmp_path / "secret"
+    for words, message in (
+        (["--token-file", str(file)], "the token cannot be read"),
+        (["--secret-file", str(file)], "the secret cannot be read"),
+        (["--secret-file", str(file), "--secret", "S"], "given twice"),
+    ):
+        assert main(["serve", "t", *words]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_a_token_that_cannot_be_a_header_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="printable ASCII"):
         serve(tmp_path, token="schlüssel")

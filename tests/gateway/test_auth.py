@@ -1,8 +1,11 @@
 """Signatures: what they cover, and how often they are good."""
 
+import os
+
 import pytest
 
 from ludus.gateway.auth import Auth, sign
+from ludus.gateway.spent import Spent
 from ludus.gateway.step import Step
 
 
@@ -48,3 +51,42 @@ def test_what_was_signed_before_the_server_began_is_good_for_numbered_steps_only
     assert code(successor, *captured) == "replayed"
     assert code(successor, *request(99_500, step="0")) is None
     assert code(successor, *request(100_000)) is None
+
+
+def test_used_signatures_are_known_to_a_successor_until_they_are_too_old_and_take_no_more_room(tmp_path):
+    now = [100.0]
+    path = tmp_path / "0.spent"
+
+    def signature(number):
+        return f"{number} {number:064x}"
+
+    spent = Spent(60, now=lambda: now[0], path=path)
+    for number in range(20_000):
+        now[0] += 0.01
+        spent.add(signature(number))
+    assert path.stat().st_size < 2_500_000
+    assert signature(19_999) in Spent(60, now=lambda: now[0], path=tmp_path / "1.spent", others=[path])
+    now[0] += 30
+    successor = Spent(60, now=lambda: now[0], path=path)
+    assert signature(19_999) in successor
+    assert path.stat().st_mode & 0o077 == 0
+    now[0] += 60
+    successor.add(signature(20_000))
+    assert signature(19_999) not in successor
+    spent.close()
+    successor.close()
+
+
+def test_a_start_that_cannot_be_noted_as_used_is_refused_and_may_be_sent_again(tmp_path):
+    auth = Auth(secret="S", now=lambda: 100.0, path=tmp_path / "0.spent")
+    headers, step = request(100_000, step="0")
+    assert auth.check(headers, step) is None
+    kept, nowhere = os.dup(auth._starts._fd), os.open("/dev/full", os.O_WRONLY)
+    os.dup2(nowhere, auth._starts._fd)
+    assert auth.spend_start(step).code == "overloaded"
+    os.dup2(kept, auth._starts._fd)
+    assert auth.spend_start(step) is None
+    assert auth.spend_start(step).code == "replayed"
+    for fd in (kept, nowhere):
+        os.close(fd)
+    auth.close()

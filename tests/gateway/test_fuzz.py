@@ -5,6 +5,7 @@ import http.client
 import json
 import random
 import socket
+import time
 
 import pytest
 import schemathesis
@@ -16,7 +17,8 @@ from schemathesis.specs.openapi.checks import negative_data_rejection, positive_
 from ludus.gateway.actor import Actor
 from ludus.gateway.http.connection import HttpLimits
 from ludus.gateway.openapi import document
-from ludus.testing.gateways import serving
+from ludus.testing.gateways import EchoActor, serving
+from ludus.testing.http_fuzz import HttpFuzz, _Script, new_seed
 
 SCHEMA = schemathesis.openapi.from_dict(document())
 # An error of the actor is a 500, and has an id. OpenAPI cannot say that a start needs a session, nor that headers
@@ -144,3 +146,36 @@ def test_no_memory_is_kept_of_bad_requests(url):
     trouble(1000)
     gc.collect()
     assert len(gc.get_objects()) - before < 500
+
+
+def test_requests_that_are_new_in_every_run_harm_nobody():
+    """Repeat one that failed with LUDUS_FUZZ_SEED, which its message has."""
+    with serving(EchoActor) as url:
+        report = HttpFuzz(new_seed()).run(*place(url), num_requests=3000, seconds=3.0)
+        assert not report.violations, str(report)
+        assert report.num_requests > 0
+        expect_alive(url)
+        until = time.monotonic() + 60
+        while url.call(lambda: url.gateway.figures()["buffered_bytes"]) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert url.call(lambda: url.gateway.figures()["buffered_bytes"]) == 0
+
+
+def test_the_fuzzer_notices_what_is_wrong():
+    class Upper(EchoActor):
+        def tick(self, data):
+            return data.upper()
+
+    with serving(Upper) as url:
+        report = HttpFuzz(1).run(*place(url), num_requests=100)
+        assert "not 200" in report.violations[0]
+        assert "LUDUS_FUZZ_SEED=1" in str(report)
+    again = [_Script(random.Random("1:5"), "1-5").packets for _ in range(2)]
+    assert again[0] == again[1], "a connection of a seed is always the same"
+    script = _Script(random.Random("1:5"), "1-5")
+    good = [(200, body) for body in script.expected]
+    assert script.malformed
+    assert script.check([*good, (400, b"")], False) == ""
+    assert "malformed request was answered 200" in script.check([*good, (200, b"")], False)
+    assert "well-formed requests were answered" in script.check(good[:-1], False)
+    assert "answered" in script.check([*good, (500, b"")], False)

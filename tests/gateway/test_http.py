@@ -182,7 +182,7 @@ async def test_chunked_bodies_and_split_packets_are_read_whole():
     async with serving() as gateway:
         client = await connect(gateway)
         await client.ask("start", "a")
-        head = b"POST /step HTTP/1.1\r\nsession: a\r\nstep_kind: tick\r\ntransfer-encoding: chunked\r\n\r\n"
+        head = b"POST /step HTTP/1.1\r\nhost: x\r\nsession: a\r\nstep_kind: tick\r\ntransfer-encoding: chunked\r\n\r\n"
         for byte in head + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n":
             client.writer.write(bytes([byte]))
             await client.writer.drain()
@@ -197,7 +197,7 @@ async def test_what_is_too_large_is_refused_and_the_connection_closed():
             lambda client: client.write("start", "a", **{f"h{n}": "1" for n in range(30)}),
             lambda client: client.writer.write(b"POST /step HTTP/1.1\r\nlong: " + b"x" * 5000),
             lambda client: client.writer.write(
-                b"POST /step HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n7d0\r\n" + b"x" * 2000 + b"\r\n"
+                b"POST /step HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n7d0\r\n" + b"x" * 2000 + b"\r\n"
             ),
         ):
             client = await connect(gateway)
@@ -273,8 +273,11 @@ async def test_a_bearer_token_is_asked_for():
         assert await client.code("start", "a") == "unauthorised"
         assert await client.code("start", "a", authorization="Bearer open barley") == "unauthorised"
         assert (await client.ask("start", "a", authorization="Bearer open sesame"))[0] == 200
-        assert await client.code(path="/sessions", method="GET") == "unauthorised"
+        for path in ("/sessions", "/metrics", "/sessions?x", "http://x/metrics"):
+            assert await client.code(path=path, method="GET") == "unauthorised"
         assert (await client.ask(path="/healthz", method="GET"))[0] == 200
+        client.write(path="/metrics", method="HEAD")
+        assert (await client.reader.readline()).split()[1] == b"401"
 
 
 def signed(secret, kind, session, data, step="", off_s=0.0):
@@ -396,7 +399,7 @@ async def test_an_offer_of_another_protocol_is_declined_and_the_request_read_who
         client.write("tick", "a", b"y")
         assert [(await client.read())[2] for _ in range(2)] == [b"x/1", b"y/2"]
         for piece in (
-            b"POST /step HTTP/1.1\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-le",
+            b"POST /step HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-le",
             b"ngth: 2\r\n\r\nz",
             b"z",
         ):
@@ -414,7 +417,7 @@ async def test_what_comes_behind_a_body_in_chunks_is_no_header_and_limited():
         await client.ask("start", "a")
         await client.ask("start", "b")
         chunks = b"1\r\nx\r\n0\r\nsession: b\r\nstep_kind: end\r\nx: 1\r\nx: 2\r\n\r\n"
-        head = b"POST /step HTTP/1.1\r\nsession: a\r\nstep_kind: tick\r\ntransfer-encoding: chunked\r\n\r\n"
+        head = b"POST /step HTTP/1.1\r\nhost: x\r\nsession: a\r\nstep_kind: tick\r\ntransfer-encoding: chunked\r\n\r\n"
         client.writer.write(head + chunks)
         status, headers, body = await client.read()
         assert (status, headers["session"], body) == (200, "a", b"x/1")
@@ -443,7 +446,7 @@ async def test_a_refusal_waits_for_the_answers_to_what_was_asked_before():
 async def test_a_game_that_is_refused_while_it_sends_gets_to_read_why():
     def send_too_much():
         with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as game:
-            game.sendall(b"POST /step HTTP/1.1\r\ncontent-length: 3000000\r\n\r\n")
+            game.sendall(b"POST /step HTTP/1.1\r\nhost: x\r\ncontent-length: 3000000\r\n\r\n")
             for _ in range(3):
                 game.sendall(bytes(1_000_000))
                 time.sleep(0.05)

@@ -8,12 +8,13 @@ import pytest
 from house import Echo, House, Slow, full, run
 
 from ludus.gateway.actor import Actor
-from ludus.gateway.client import GameClient
+from ludus.gateway.client import GameClient, GameError
 from ludus.gateway.gateway import GatewayOptions
 from ludus.gateway.journal import Journal, read_journal
 from ludus.gateway.session import current
 from ludus.gateway.sessions import SessionLimits
 from ludus.gateway.thread import GatewayThread
+from ludus.testing.gateways import serving
 
 
 @run
@@ -89,6 +90,102 @@ def test_an_actor_that_exits_or_is_cancelled_from_within_has_failed(cls):
         assert (await house.send("tick", data=b"y", number=2)).body == b"ty"
 
     asyncio.run(test())
+
+
+class Odd(BaseException):
+    """Neither an Exception nor one of Python's own."""
+
+
+class Raising(Echo):
+    """Each method raises what the test wants, once per data."""
+
+    error: type[BaseException] = SystemExit
+
+    def tick(self, data):
+        self.log.append(data)
+        if data == b"x":
+            raise self.error
+        return b"t" + data
+
+    def fallback(self, data):
+        raise self.error
+
+
+class RaisingLater(Raising):
+    async def tick(self, data):
+        await asyncio.sleep(0)
+        return super().tick(data)
+
+
+class RaisingInTask(Raising):
+    """Waits for an awaitable that is no coroutine, and that raises."""
+
+    def tick(self, data):
+        return Waited(super().tick, data)
+
+
+class Waited:
+    def __init__(self, function, *args):
+        self.function, self.args = function, args
+
+    def __await__(self):
+        yield from asyncio.sleep(0).__await__()
+        return self.function(*self.args)
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit, Odd])
+@pytest.mark.parametrize("cls", [Raising, RaisingLater, RaisingInTask])
+def test_whatever_an_actor_raises_its_step_is_answered_and_not_run_again(cls, error):
+    async def test():
+        house = House(type("Actor", (cls,), {"error": error}))
+        house.now("start", number=0)
+        house.log.clear()
+        failed = await house.send("tick", data=b"x", number=1)
+        assert failed.code == "actor_failed"
+        assert (await house.send("tick", data=b"x", number=1)).body == failed.body
+        assert (await house.send(None, "", b"x")).code == "actor_failed"
+        assert (await house.send("tick", data=b"y", number=2)).body == b"ty"
+        assert house.log == [b"x", b"x", b"y"], "one of them was stateless"
+        assert (await house.send("end", number=3)).status == 200
+        assert (house.sessions.num_waiting, len(house.sessions)) == (0, 0)
+
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+def test_an_actor_that_exits_does_not_end_its_worker():
+    class Exiting(Actor):
+        def tick(self, data):
+            raise SystemExit(3)
+
+    class ExitingLater(Actor):
+        async def tick(self, data):
+            async def leave():
+                raise SystemExit(3)
+
+            if data == b"own task":
+                await asyncio.ensure_future(leave())
+            raise SystemExit(3)
+
+    for cls in (Exiting, ExitingLater):
+        with serving(cls) as url:
+            for data in (b"x", b"own task", b"x"):
+                with pytest.raises(GameError) as failed:
+                    GameClient(url, timeout_s=60).stateless(data)
+                assert failed.value.code == "actor_failed"
+
+
+@run
+async def test_a_thousand_repetitions_of_a_step_that_waits_for_its_turn_are_all_answered():
+    house = House(Slow)
+    house.now("start")
+    first = house.send("tick", data=b"1", number=1)
+    repeated = [house.send("tick", data=b"2", number=2) for _ in range(5000)]
+    await asyncio.sleep(0)
+    for data in (b"1", b"2"):
+        Slow.gates.setdefault(data, asyncio.Event()).set()
+    assert (await first).body == b"t1"
+    assert {(await each).body for each in repeated} == {b"t2"}
+    assert house.log[1:] == [("tick", "a", b"1"), ("tick", "a", b"2")]
 
 
 @run

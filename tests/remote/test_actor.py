@@ -205,3 +205,13 @@ def test_stateless_ticks_play_what_new_sessions_do(trial):
         for number in (1, 2):
             model.tag("main", number)
             np.testing.assert_allclose(np.frombuffer(game.stateless(obs), np.float32), weights_of(number)["bias"])
+
+
+def test_a_remote_actor_takes_its_secrets_from_files_and_the_environment(trial, tmp_path, monkeypatch):
+    file = tmp_path / "token"
+    file.write_text("of the file\n")
+    file.chmod(0o600)
+    monkeypatch.setenv("LUDUS_SECRET", "of the environment")
+    made = ludus.RemoteActor(token_file=file)
+    assert (made._options.token, made._options.secret) == ("of the file", "of the environment")
+    assert "of the" not in repr(made._options), "nor do they get into logs"

@@ -27,8 +27,7 @@ class _Limits:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default: http://127.0.0.1:8000)")
-    parser.add_argument("--token", metavar="TEXT", help="the bearer token of the server")
-    parser.add_argument("--secret", metavar="TEXT", help="the secret to sign with")
+    options.add_secrets(parser, token="the bearer token of the server", secret="the secret to sign with")
     parser.add_argument(
         "--data", metavar="TEXT", default="conformance", help="what is sent with each step: something the actor takes"
     )
@@ -43,8 +42,8 @@ def run(args: argparse.Namespace) -> int:
     """Returns 1 if any rule does not hold."""
     report = conformance.check(
         args.url,
-        token=args.token,
-        secret=args.secret,
+        token=options.find_secret("token", args.token, args.token_file),
+        secret=options.find_secret("secret", args.secret, args.secret_file),
         only=args.only,
         context=trust(args.ca),
         data=args.data.encode(),

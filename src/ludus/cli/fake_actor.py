@@ -40,18 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f"--{kind}-return", metavar="TEXT", default=default, help=f"what a {kind} is answered (default: {default})"
         )
     parser.add_argument("--echo", action="store_true", help="answer what is sent instead")
-    parser.add_argument("--token", metavar="TEXT", help="the bearer token that games must send")
-    parser.add_argument("--secret", metavar="TEXT", help="the secret that games must sign with")
+    options.add_secrets(parser, token="bearer token that games must send", secret="secret that games must sign with")
 
 
 def run(args: argparse.Namespace) -> int:
     chosen = _Server(**(asdict(_Server()) | options.given_options(args, _Server())))
-    check_header("token", args.token)
+    token = options.find_secret("token", args.token, args.token_file)
+    secret = options.find_secret("secret", args.secret, args.secret_file)
+    check_header("token", token)
     gateway = GatewayOptions(
         host=chosen.host,
         port=chosen.port,
-        token=args.token,
-        secret=args.secret,
+        token=token,
+        secret=secret,
         sessions=SessionLimits(lease_s=chosen.lease_s),
     )
     kinds = ("start", "tick", "end")

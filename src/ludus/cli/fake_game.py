@@ -9,6 +9,7 @@ import argparse
 import json
 
 from ludus import errors
+from ludus.cli import options
 from ludus.cli.conformance import trust
 from ludus.remote.fake.gamecore import FakeGamecore, LoadReport
 
@@ -27,8 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--body", metavar="TEXT", help="what is sent, instead of zeros")
     parser.add_argument("--rate", metavar="X", type=float, help="ticks a second of all games (default: as many as go)")
     parser.add_argument("--unnumbered", action="store_true", help="send no step numbers")
-    parser.add_argument("--token", metavar="TEXT", help="the bearer token of the server")
-    parser.add_argument("--secret", metavar="TEXT", help="the secret to sign with")
+    options.add_secrets(parser, token="the bearer token of the server", secret="the secret to sign with")
     parser.add_argument("--ca", metavar="FILE", help="whose certificates are trusted, for an https url")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
@@ -37,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
     """Returns 1 if any request was answered by a problem or not at all."""
     reports = []
     context = trust(args.ca)
+    token = options.find_secret("token", args.token, args.token_file)
+    secret = options.find_secret("secret", args.secret, args.secret_file)
     for games in args.games:
         report = FakeGamecore(
             args.url,
@@ -47,8 +49,8 @@ def run(args: argparse.Namespace) -> int:
             body=None if args.body is None else args.body.encode(),
             rate=args.rate,
             numbered=not args.unnumbered,
-            token=args.token,
-            secret=args.secret,
+            token=token,
+            secret=secret,
             context=context,
         ).run()
         _check_anything_came(report, args.url)

@@ -15,8 +15,18 @@ from collections.abc import Callable, Collection
 from typing import Any, NoReturn, Protocol
 
 from ludus import errors, options
+from ludus import secret as secrets
 
-__all__ = ["Parser", "ParserExit", "add_options", "add_project", "given_options", "unknown_option"]
+__all__ = [
+    "Parser",
+    "ParserExit",
+    "add_options",
+    "add_project",
+    "add_secrets",
+    "find_secret",
+    "given_options",
+    "unknown_option",
+]
 
 _WORDS = {bool: "BOOL", int: "N", float: "X", str: "TEXT"}
 
@@ -65,6 +75,19 @@ def given_options(args: argparse.Namespace, config: Any) -> dict[str, Any]:
 
 def add_project(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--project", metavar="DIR", default="trials", help="where trials are (default: trials)")
+
+
+def add_secrets(parser: argparse.ArgumentParser, *, token: str, secret: str) -> None:
+    """`--token`, `--secret` and the files that have them; `find_secret` then finds each."""
+    for name, help in (("token", token), ("secret", secret)):
+        parser.add_argument(f"--{name}", metavar="TEXT", help=f"{help}; other users can see it here")
+        where = f"a file that has it; or set LUDUS_{name.upper()} or LUDUS_{name.upper()}_FILE"
+        parser.add_argument(f"--{name}-file", metavar="FILE", help=where)
+
+
+def find_secret(name: str, given: str | None, file: str | None) -> str | None:
+    """A secret from the command line, a file or the environment; a file that others can read is mentioned on stderr."""
+    return secrets.find(name, given, file, warn=lambda text: print(f"warning: {text}", file=sys.stderr, flush=True))
 
 
 def unknown_option(parser: argparse.ArgumentParser, words: Collection[str]) -> str | None:

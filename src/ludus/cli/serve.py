@@ -26,8 +26,12 @@ class _Gateway:
     num_workers: int = option(1, help="processes that share the port", minimum=1)
     lease_s: float = option(60.0, help="seconds that a session lives without a step", minimum=0.1)
     max_sessions: int = option(10_000, help="sessions at a time, in each process", minimum=1)
-    token: str | None = option(None, help="bearer token that games must have")
-    secret: str | None = option(None, help="secret that games sign their requests with")
+    max_body_bytes: int = option(16 * 1024 * 1024, help="of a request's body", minimum=1)
+    max_buffered_bytes: int = option(256 * 1024 * 1024, help="of unanswered requests, in each process", minimum=1)
+    token: str | None = option(None, help="bearer token that games must have; other users can see it here")
+    token_file: str | None = option(None, help="a file that has it; or set LUDUS_TOKEN or LUDUS_TOKEN_FILE")
+    secret: str | None = option(None, help="secret that games sign their requests with; other users can see it here")
+    secret_file: str | None = option(None, help="a file that has it; or set LUDUS_SECRET or LUDUS_SECRET_FILE")
     tls_cert: str | None = option(None, help="TLS certificate, a PEM file")
     tls_key: str | None = option(None, help="its key, a PEM file")
     record: bool = option(False, help="write all sessions down, for `ludus replay`")
@@ -55,8 +59,10 @@ def run(args: argparse.Namespace) -> int:
 
     canary = parse_canaries(args.canary)
     actor_args = parse_arguments(args.actor_args)
-    folder = training.find(args.trial, args.project).path
     chosen = asdict(_Gateway()) | options.given_options(args, _Gateway())
+    for name in ("token", "secret"):
+        chosen[name] = options.find_secret(name, chosen[name], chosen.pop(f"{name}_file"))
+    folder = training.find(args.trial, args.project).path
     made = trial.init(project=folder.parent, trial=folder.name)
     try:
         remote = serve(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
+from ludus.gateway.spent import Spent
 from ludus.gateway.step import Answer, BadStep, Step, check_id, problem
 
 __all__ = ["Auth", "sign"]
 
 _CLOCK_WINDOW_S = 30.0
-_MAX_SEEN = 1_000_000
+_TOKEN = re.compile(rb"[0-9A-Fa-f]{64}")
 _CHALLENGE = {b"www-authenticate": b"Bearer"}
 
 
@@ -40,16 +42,27 @@ def sign(
 
 
 class Auth:
-    """Checks requests. With both a token and a secret, either lets one in; with neither, everybody is."""
+    """Checks requests. With both a token and a secret, either lets one in; with neither, everybody is.
+
+    `path` is where it keeps the signatures of starts, `others` are the files of other workers. Without a path, those
+    that a predecessor of this process has seen are good again.
+    """
 
     def __init__(
-        self, *, token: str | None = None, secret: str | None = None, now: Callable[[], float] = time.time
+        self,
+        *,
+        token: str | None = None,
+        secret: str | None = None,
+        now: Callable[[], float] = time.time,
+        path: Path | None = None,
+        others: Iterable[Path] = (),
     ) -> None:
         self._token = token.encode() if token else None
         self._secret = secret
         self._now = now
         self._began_ms = int(now() * 1e3)
-        self._seen: OrderedDict[str, float] = OrderedDict()  # signatures that were used, and until when they are good
+        self._seen = Spent(2 * _CLOCK_WINDOW_S, now=now)
+        self._starts = Spent(2 * _CLOCK_WINDOW_S, now=now, path=path if secret else None, others=others)
 
     @property
     def is_on(self) -> bool:
@@ -59,6 +72,10 @@ class Auth:
     def has_token(self) -> bool:
         return self._token is not None
 
+    @property
+    def has_secret(self) -> bool:
+        return self._secret is not None
+
     def check_token(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether the bearer token is right."""
         if self._token is None:
@@ -66,17 +83,31 @@ class Auth:
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
         return hmac.compare_digest(token.strip(), self._token) and kind.lower() == b"bearer"
 
-    def check(self, headers: Mapping[bytes, bytes], step: Step) -> Answer | None:
-        """Why the request is refused, or `None`. A good signature is noted in the step; `use` then spends it."""
+    def check_head(self, headers: Mapping[bytes, bytes]) -> Answer | None:
+        """Why a request is refused whatever its body is, or `None`. A signature covers the body: see `check`."""
         if self.check_token(headers):
             return None
         if self._secret is None:
             return problem("unauthorised", "a bearer token is needed, and the right one", headers=_CHALLENGE)
         try:
-            key = check_id(headers.get(b"key", b""), "key")
-            time_ms = int(check_id(headers.get(b"time", b""), "time"))
-        except (BadStep, ValueError):
+            check_id(headers.get(b"key", b""), "key")
+            time_ms = _digits(headers.get(b"time", b""))
+        except BadStep:
             return problem("unauthorised", "key, time and token are needed", headers=_CHALLENGE)
+        if not _TOKEN.fullmatch(headers.get(b"token", b"")):
+            return problem("unauthorised", "key, time and token are needed", headers=_CHALLENGE)
+        off = abs(self._now() - time_ms / 1e3)
+        if off > _CLOCK_WINDOW_S:
+            return problem("unauthorised", f"its time is {off:.0f} s off this server's", headers=_CHALLENGE)
+        return None
+
+    def check(self, headers: Mapping[bytes, bytes], step: Step) -> Answer | None:
+        """Why the request is refused, or `None`. A good signature is noted in the step; `use` then spends it."""
+        refused = self.check_head(headers)
+        if refused is not None or self._secret is None or self.check_token(headers):
+            return refused
+        key = check_id(headers[b"key"], "key")
+        time_ms = _digits(headers[b"time"])
 
         def sent(*names: bytes) -> str | None:
             return next((headers[name].decode("latin-1") for name in names if name in headers), None)
@@ -96,29 +127,45 @@ class Auth:
         )
         if not hmac.compare_digest(right.encode(), headers.get(b"token", b"").lower()):
             return problem("unauthorised", "the signature is not right", headers=_CHALLENGE)
-        off = abs(self._now() - time_ms / 1e3)
-        if off > _CLOCK_WINDOW_S:
-            return problem("unauthorised", f"its time is {off:.0f} s off this server's", headers=_CHALLENGE)
         step.signature = f"{time_ms} {right}"
         return None
 
     def use(self, step: Step) -> Answer | None:
         """Spend the signature of a step, where its session lives. Numbered steps may be repeated as they are.
 
-        What a predecessor of this process has seen is not known, so what was signed before it began is not taken.
+        A numbered start that begins a session is spent then, by `spend_start`; its later steps must not be signed
+        before it. What a predecessor of this process has seen of others is not known, so what was signed before this
+        one began is not taken.
         """
         if not step.signature or (step.number is not None and step.kind is not None):
             return None
-        if int(step.signature.partition(" ")[0]) < self._began_ms:
-            detail = "it was signed before this server began, and may have been used; sign it anew"
+        if step.signed_ms < self._began_ms:
+            detail = "it was signed before this server began, and may have been used; sign it again, with a new time"
             return problem("replayed", detail)
-        now = self._now()
-        while self._seen:
-            token, until = next(iter(self._seen.items()))
-            if until > now and len(self._seen) < _MAX_SEEN:
-                break
-            del self._seen[token]
         if step.signature in self._seen:
-            return problem("replayed", "sign each request anew: another time gives another token")
-        self._seen[step.signature] = now + 2 * _CLOCK_WINDOW_S
+            return problem("replayed", "sign each request again: another time gives another token")
+        self._seen.add(step.signature)
         return None
+
+    def spend_start(self, step: Step) -> Answer | None:
+        """Spend the signature of a numbered start that is about to begin a session. Returns why it must not, if so."""
+        if not step.signature:
+            return None
+        if step.signature in self._starts:
+            return problem("replayed", "a session was begun by it before; sign the start again, with a new time")
+        try:
+            self._starts.add(step.signature)
+        except OSError as error:
+            detail = f"the start cannot be written down: {error.strerror}"
+            return problem("overloaded", detail, headers={b"retry-after": b"1"})
+        return None
+
+    def close(self) -> None:
+        self._starts.close()
+
+
+def _digits(value: bytes) -> int:
+    """A time in milliseconds. Raises `BadStep`."""
+    if not value.isdigit() or len(value) > 19:
+        raise BadStep(f"time {value[:32]!r} is not a number of milliseconds")
+    return int(value)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ludus.gateway.actor import as_bytes
 from ludus.gateway.limits import SessionsStatistics
-from ludus.gateway.running import RAISED, Done, failure
+from ludus.gateway.running import Done, failure
 from ludus.gateway.seat import Seat
 from ludus.gateway.stateless import Stateless
 from ludus.gateway.step import Answer, Step, problem
@@ -63,7 +63,7 @@ class Deadlines:
             return problem("deadline_exceeded", f"the actor was not done in {after_s * 1e3:.0f} ms; it goes on")
         try:
             answer = Answer(200, as_bytes(fallback(step.data), "fallback"))
-        except RAISED as error:
+        except BaseException as error:
             return failure(step, error)
         self._statistics.num_fallbacks += 1
         if seat is not None:

@@ -27,6 +27,7 @@ from ludus.gateway.auth import Auth
 from ludus.gateway.handover import Door
 from ludus.gateway.http.connection import Connection, HttpLimits, HttpStatistics, Request
 from ludus.gateway.http.outbox import Outbox
+from ludus.gateway.http.turns import Turns
 from ludus.gateway.journal import Journal
 from ludus.gateway.metrics import StepMetrics, render
 from ludus.gateway.openapi import document
@@ -43,6 +44,8 @@ _LOG = logging.getLogger(__name__)
 _SWEEP_EVERY_S = 0.25
 _HELD_UP_S = 0.1  # that a sweep may be late before the loop counts as held up
 _SPEND = "spend "
+_TOLD = (b"/metrics", b"/sessions")  # only to those who may call
+_READS = (b"GET", b"HEAD")
 _GETS = (b"/healthz", b"/readyz", b"/metrics", b"/sessions", b"/openapi.json")
 
 
@@ -52,8 +55,8 @@ class GatewayOptions:
 
     host: str = "127.0.0.1"
     port: int = 0
-    token: str | None = None
-    secret: str | None = None
+    token: str | None = field(default=None, repr=False)
+    secret: str | None = field(default=None, repr=False)
     tls_cert: str | None = None
     tls_key: str | None = None
     folder: Path | None = None
@@ -88,7 +91,9 @@ class Gateway:
         self.port = options.port
         self._index = index
         self._size = size
-        self._auth = Auth(token=options.token, secret=options.secret)
+        spent = None if options.folder is None else options.folder / f"{options.port}-{index}.spent"
+        others = [] if options.folder is None else sorted(options.folder.glob(f"{options.port}-*.spent"))
+        self._auth = Auth(token=options.token, secret=options.secret, path=spent, others=others)
         self._journal = Journal(self._journal_of(index), self._journals()) if options.folder is not None else None
         self.sessions = Sessions(
             make_actor,
@@ -97,16 +102,19 @@ class Gateway:
             observer=observer,
             route=Router(options.route, self._counts_path()) if options.route else None,
             stateless_route=Router(options.route) if options.route else None,  # the shares of sessions are exact
+            spend=self._auth.spend_start if self._auth.has_secret else None,
         )
         self._steps = StepMetrics()
         self._http = HttpStatistics()
         self._connections: set[Connection] = set()
         self._outbox = Outbox()
+        self._turns = Turns()
         self._ring: Ring | None = None
         self._door: Door | None = None  # for connections that other workers cannot serve
         self.listener: socket.socket | None = None
         self.num_turns = 0  # counted up while the event loop turns
-        self._is_plain = size == 1 and not self._auth.is_on  # a step needs no look before it is run
+        self.checks_heads = self._auth.is_on
+        self._is_plain = size == 1 and not self._auth.has_secret  # a step needs no look before it is run
         self._server: asyncio.AbstractServer | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._asks: set[asyncio.Task[None]] = set()
@@ -160,9 +168,11 @@ class Gateway:
             await self._ring.close()
         if self._journal is not None:
             self._journal.close()
+        self._auth.close()
 
     def _connect(self) -> Connection:
-        return Connection(self, self._options.http, self._http, self._connections, self._outbox, self._steps)
+        limits, shared = self._options.http, (self._connections, self._outbox, self._turns, self._steps)
+        return Connection(self, limits, self._http, *shared)
 
     async def _sweep(self) -> None:
         last = monotonic()
@@ -196,13 +206,38 @@ class Gateway:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
+    def check_head(
+        self, method: bytes, path: bytes, headers: Mapping[bytes, bytes], *, is_large: bool
+    ) -> Answer | None:
+        """Why a request is refused before its body is read, or `None`. `is_large`: it has more than a few bytes."""
+        path = path if path == b"/step" else _path_of(path)
+        if path == b"/step":
+            if method != b"POST":
+                return _not_post() if is_large else None
+            return self._auth.check_head(headers) if self.checks_heads else None
+        refused = self._auth.check_head(headers) if self.checks_heads and path in _TOLD else None
+        if method not in _READS or refused is None:  # the method is wrong whoever calls: see `_handle_other`
+            refused = problem("too_large", "only POST /step takes a body") if is_large else None
+        return refused
+
+    def is_preferred(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Steps of live sessions are, and those that another worker may have."""
+        name = next((headers[each] for each in (b"session", b"game_id", b"game-id") if each in headers), b"")
+        session = name.decode("latin-1")
+        if not session:
+            return False
+        return self.sessions.find(session) is not None or owner_of(session, self._size) != self._index
+
     def handle(self, request: Request) -> None:
+        if request.refused is not None:
+            request.kind = "none"
+            request(request.refused)
+            return
         if request.path != b"/step" and _path_of(request.path) != b"/step":
             self._handle_other(request)
             return
         if request.method != b"POST":
-            detail = "steps are sent by POST"
-            request.connection.answer(request, problem("method_not_allowed", detail, headers={b"allow": b"POST"}))
+            request.connection.answer(request, _not_post())
             return
         try:
             step = Step.parse(request.headers, request.body)
@@ -216,7 +251,7 @@ class Gateway:
         if self._is_plain:
             self.sessions.step(step, request)
             return
-        refused = self._auth.check(request.headers, step) if self._auth.is_on else None
+        refused = self._auth.check(request.headers, step) if self._auth.has_secret else None
         if refused is not None:
             request(refused)
         elif self._ring is not None:
@@ -247,7 +282,7 @@ class Gateway:
         path = _path_of(request.path)
         if path not in _GETS:
             answer = problem("not_found", "there are /step, /healthz, /readyz, /metrics, /sessions and /openapi.json")
-        elif request.method not in (b"GET", b"HEAD"):
+        elif request.method not in _READS:
             answer = problem("method_not_allowed", "this is read by GET", headers={b"allow": b"GET"})
         elif path == b"/healthz":
             answer = _text("alive\n")
@@ -257,7 +292,7 @@ class Gateway:
             answer = Answer(200, msgspec.json.encode(document()), headers={b"content-type": b"application/json"})
         else:
             step = Step(None, "", b"")
-            refused = self._auth.check(request.headers, step) if self._auth.is_on else None
+            refused = self._auth.check(request.headers, step) if self._auth.has_secret else None
             if refused is None:
                 task = asyncio.get_running_loop().create_task(self._tell(path, step.signature, request))
                 self._asks.add(task)
@@ -362,6 +397,10 @@ def _path_of(target: bytes) -> bytes:
     if path[:8].lower().startswith((b"http://", b"https://")):
         return b"/" + path.partition(b"://")[2].partition(b"/")[2]
     return path
+
+
+def _not_post() -> Answer:
+    return problem("method_not_allowed", "steps are sent by POST", headers={b"allow": b"POST"})
 
 
 def _text(text: str) -> Answer:

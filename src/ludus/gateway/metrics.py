@@ -24,6 +24,7 @@ _HELP = {
     "ludus_steps_waiting": ("gauge", "Steps that are under way or wait for their turn."),
     "ludus_forwarded_total": ("counter", "Steps that were passed on to the worker of their session."),
     "ludus_connections": ("gauge", "Connections that are open."),
+    "ludus_buffered_bytes": ("gauge", "Bytes of unanswered requests that came in several parts, or wait."),
     "ludus_received_bytes_total": ("counter", "Bytes read from connections."),
     "ludus_sent_bytes_total": ("counter", "Bytes written to connections."),
 }
@@ -109,6 +110,7 @@ def render(workers: Mapping[int, Mapping[str, Any]]) -> str:
     each("ludus_steps_waiting", "num_waiting")
     each("ludus_forwarded_total", "num_forwarded")
     each("ludus_connections", "num_connections")
+    each("ludus_buffered_bytes", "buffered_bytes")
     each("ludus_received_bytes_total", "bytes_in")
     each("ludus_sent_bytes_total", "bytes_out")
     return "\n".join(lines) + "\n"

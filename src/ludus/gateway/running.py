@@ -8,22 +8,18 @@ import time
 import traceback
 import uuid
 from collections.abc import Awaitable, Callable
-from types import CoroutineType
 from typing import Any
 
 from ludus.gateway.actor import as_bytes
 from ludus.gateway.step import Answer, Step, problem
 
-__all__ = ["RAISED", "Done", "Running", "failure", "given_up"]
+__all__ = ["Done", "Running", "failure", "given_up"]
 
 _LOG = logging.getLogger(__name__)
 _ENDS_WITHIN_S = 1.0
 _CANCELLED_WITHIN_S = 0.5
 
 Done = Callable[[Answer], None]
-
-RAISED = (Exception, asyncio.CancelledError, SystemExit)
-"""What an actor may raise without more harm than that its step failed."""
 
 
 class Running:
@@ -41,17 +37,13 @@ class Running:
                 self.later(step, output, finish)
                 return
             answer = Answer(200, as_bytes(output, step.kind or "tick"))
-        except RAISED as error:
+        except BaseException as error:  # whatever an actor raises, its step has failed, and no more
             answer = failure(step, error)
         finish(answer)
 
     def later(self, step: Step, output: Awaitable[Any], finish: Done) -> None:
         """Have `finish` called with the answer when the coroutine is done. It runs in the context of the caller."""
-        task: asyncio.Future[Any]
-        if type(output) is CoroutineType:
-            task = asyncio.get_running_loop().create_task(output)
-        else:
-            task = asyncio.ensure_future(output)
+        task = asyncio.get_running_loop().create_task(_without_exit(output))
         self.tasks[task] = step
 
         def on_done(task: asyncio.Future[Any]) -> None:
@@ -61,7 +53,9 @@ class Running:
                 answer = Answer(200, as_bytes(task.result(), step.kind or "tick"))
             except asyncio.CancelledError as error:
                 answer = cancelled or failure(step, error)  # or by the actor itself
-            except RAISED as error:
+            except _Exited as exited:
+                answer = failure(step, exited.error)
+            except BaseException as error:
                 answer = failure(step, error)
             finish(answer)
 
@@ -94,6 +88,22 @@ class Running:
             if step.kind != "end" or not but_ends:
                 self._cancelled[task] = problem("shutting_down", "the server left before the actor was done")
                 task.cancel()
+
+
+class _Exited(Exception):
+    """An actor raised an error that would end the event loop."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+async def _without_exit(output: Awaitable[Any]) -> Any:
+    """A task that raises one of these two ends the event loop that runs it, and all sessions with it."""
+    try:
+        return await output
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _Exited(error) from error
 
 
 def failure(step: Step, error: BaseException) -> Answer:

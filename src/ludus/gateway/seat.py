@@ -14,10 +14,14 @@ __all__ = ["Seat"]
 
 
 class Seat:
-    __slots__ = ("actor", "answer", "began", "closing", "expected", "queue", "running", "session", "touched", "waiters")
+    __slots__ = (
+        "actor", "answer", "began", "closing", "expected", "queue", "running", "session", "signed_ms", "touched",
+        "waiters",
+    )  # fmt: skip
 
-    def __init__(self, session: Session, now: float) -> None:
+    def __init__(self, session: Session, now: float, signed_ms: int = 0) -> None:
         self.session = session
+        self.signed_ms = signed_ms  # when its start was signed, if it was
         self.actor: ActorLike | None = None
         self.began = now
         self.touched = now  # when a step was answered last, or the one that is under way began
@@ -37,14 +41,20 @@ class Seat:
         """Have one more told of the answer to a step that waits for its turn; whether it does."""
         for index, (step, first) in enumerate(self.queue):
             if step.number == number:
-                self.queue[index] = step, _both(first, done)
+                if isinstance(first, _All):
+                    first.dones.append(done)
+                else:
+                    self.queue[index] = step, _All(first, done)
                 return True
         return False
 
 
-def _both(first: Done, second: Done) -> Done:
-    def done(answer: Answer) -> None:
-        first(answer)
-        second(answer)
+class _All:
+    """A `done` that calls several."""
 
-    return done
+    def __init__(self, *dones: Done) -> None:
+        self.dones = list(dones)
+
+    def __call__(self, answer: Answer) -> None:
+        for done in self.dones:
+            done(answer)

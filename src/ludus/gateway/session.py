@@ -82,5 +82,5 @@ class Session(str):
         for callback in callbacks:
             try:
                 callback()
-            except Exception:
+            except BaseException:
                 _LOG.exception("what was to be done after session %r failed", str(self))

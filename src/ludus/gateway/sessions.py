@@ -16,7 +16,7 @@ from ludus.gateway.deadlines import Deadlines
 from ludus.gateway.journal import Journal
 from ludus.gateway.limits import SessionLimits, SessionsStatistics
 from ludus.gateway.past import Past
-from ludus.gateway.running import RAISED, Done, Running, failure, given_up
+from ludus.gateway.running import Done, Running, failure, given_up
 from ludus.gateway.seat import Seat
 from ludus.gateway.session import Session, current
 from ludus.gateway.stateless import Stateless
@@ -30,13 +30,14 @@ _MAX_LEASES_UNWANTED = 1  # if its session is to end
 Observer = Callable[[Step, Answer, Session], None]
 """Told of every step that an actor ran, after it: for recordings."""
 Route = Callable[[], Mapping[str, str]]
+Spend = Callable[[Step], Answer | None]
 
 
 class Sessions:
     """Used from one event loop. `make_actor` makes one for each session; `journal` is told of starts and ends.
 
     `route` says what a session plays whose game does not ask for a version, `stateless_route` what a stateless tick
-    plays.
+    plays. `spend` is called with each signed, numbered start that begins a session, and says why it must not, if so.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Sessions:
         observer: Observer | None = None,
         route: Route | None = None,
         stateless_route: Route | None = None,
+        spend: Spend | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._make_actor = make_actor
@@ -56,6 +58,7 @@ class Sessions:
         self._unrecorded = Failures("a step cannot be recorded")
         self._observer = None if observer is None else self._unrecorded.guard(observer)
         self._route = route
+        self._spend = spend
         self._clock = clock
         self._seats: dict[str, Seat] = {}
         self._replaced: set[Seat] = set()  # whose ids others have, and which have not ended
@@ -121,6 +124,8 @@ class Sessions:
         seat = self._seats.get(step.session)
         if seat is None:
             self._absent(step, done)
+        elif step.signature and step.signed_ms < seat.signed_ms:
+            done(_older(step))
         elif seat.running is None and (step.number is None or step.number == seat.expected):
             if len(self._tasks) + self._num_queued < self._max_waiting or kind == "end":
                 self._run(seat, step, done)
@@ -184,7 +189,7 @@ class Sessions:
                 return
             else:
                 answer = Answer(200, as_bytes(output, step.kind or "tick"))
-        except RAISED as error:
+        except BaseException as error:  # the number of the step is used up, whatever was raised
             answer = failure(step, error)
         finally:
             current.reset(token)
@@ -252,6 +257,9 @@ class Sessions:
 
     def _start(self, step: Step, done: Done) -> None:
         old = self._seats.get(step.session)
+        if old is not None and step.signed_ms and step.signed_ms < old.signed_ms:
+            done(_older(step))
+            return
         if old is not None and self._start_again(old, step, done):
             return
         if self._is_leaving:
@@ -263,10 +271,14 @@ class Sessions:
         if old is None and not self.is_open:
             done(self._overloaded(f"{len(self._seats)} sessions are live, as many as this server takes"))
             return
+        refused = self._spend(step) if self._spend is not None and step.number is not None else None
+        if refused is not None:
+            done(refused)
+            return
         wants = step.wants
         if self._route is not None and "" not in wants:
             wants = {**self._route(), **wants}
-        seat = Seat(Session(step.session, run=step.run, wants=wants), self._clock())
+        seat = Seat(Session(step.session, run=step.run, wants=wants), self._clock(), step.signed_ms)
         seat.running = step
         seat.waiters.append(done)
         self._seats[step.session] = seat
@@ -438,3 +450,8 @@ class Sessions:
             done(self._overloaded(f"{self.num_waiting} steps are under way, as many as this server takes"))
         else:
             self._stateless.tick(step, finish)
+
+
+def _older(step: Step) -> Answer:
+    detail = f"it was signed before the start of session {step.session} that is live, so it is none of its steps"
+    return problem("replayed", detail)

@@ -33,9 +33,11 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "session_lost": (410, "the session was lost with its process"),
     "too_large": (413, "the request is larger than the server takes"),
     "actor_failed": (500, "the actor raised an error"),
+    "not_implemented": (501, "the request needs something that the server does not have"),
     "overloaded": (503, "the server has no room"),
     "shutting_down": (503, "the server is leaving"),
     "deadline_exceeded": (504, "the actor was not done in time"),
+    "version_not_supported": (505, "the server does not speak this version of HTTP"),
 }
 """By code: the status and the title. Codes never change their meaning."""
 
@@ -72,6 +74,11 @@ class Step:
         self.wants = wants  # what a start or a stateless tick plays, by model; "" stands for all models
         self.signature = signature  # its time and its token, once they were found good
         self.missed: Answer | None = None  # what was answered when its deadline passed
+
+    @property
+    def signed_ms(self) -> int:
+        """When it was signed, by the clock of who signed it; 0 if it was not."""
+        return int(self.signature.partition(" ")[0]) if self.signature else 0
 
     @classmethod
     def parse(cls, headers: Mapping[bytes, bytes], data: bytes) -> Step:

@@ -7,6 +7,7 @@ with GatewayThread(MyActor, GatewayOptions(port=8000)) as gateway:
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from ludus.gateway.sessions import Observer
 
 __all__ = ["GatewayThread"]
 
+_LOG = logging.getLogger(__name__)
 _PATIENCE_S = 10.0
 
 
@@ -43,6 +45,7 @@ class GatewayThread:
         self._observer = observer
         self._grace_s = grace_s
         self._is_up = threading.Event()
+        self._is_asked_to_stop = False
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gateway: Gateway | None = None
@@ -106,7 +109,7 @@ class GatewayThread:
         """End the sessions with the reason `shutdown`, and hang up."""
         if self._loop is None or not self._thread.is_alive():
             return
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._ask_to_stop)
         self._thread.join(self._grace_s + _PATIENCE_S)
         if self._thread.is_alive():
             raise errors.WorkerError("the gateway does not end; an actor holds up its event loop")
@@ -132,12 +135,25 @@ class GatewayThread:
         finally:
             self._is_up.set()
         try:
-            loop.run_forever()
+            while not self._is_asked_to_stop:
+                self._run(loop)
             loop.run_until_complete(gateway.stop(self._grace_s))
         except BaseException as error:
             self._error = error
         finally:
             loop.close()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Until it is asked to stop, or a task that an actor has made itself exits: that is not the worker's end."""
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            _LOG.exception("a task of an actor raised what would end the process; the gateway goes on")
+
+    def _ask_to_stop(self) -> None:
+        self._is_asked_to_stop = True
+        assert self._loop is not None
+        self._loop.stop()
 
     def __enter__(self) -> GatewayThread:
         return self.start()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus import errors
+from ludus import secret as secrets
 from ludus.gateway.actor import ActorLike
 from ludus.gateway.beat import EVERY_S
 from ludus.gateway.gateway import GatewayOptions, beat_path
@@ -38,6 +39,7 @@ _READY_S = 60.0
 class RemoteActor:
     """`num_workers` processes share the port. Beyond loopback a `token` or a `secret` is needed; see docs/protocol.md.
 
+    Either may come from a file (`token_file`, `secret_file`) or the environment (`LUDUS_TOKEN`, `LUDUS_SECRET`).
     `record`: whether all sessions are written down, in `recordings/` of the trial. `route`: what sessions play that do
     not ask for a version, as tags with their shares. `max_block_s`: for how long an actor's ordinary method may wait,
     and hold up all other sessions of its worker, before the worker is replaced and its sessions are lost; it may
@@ -52,11 +54,14 @@ class RemoteActor:
         num_workers: int = 1,
         token: str | None = None,
         secret: str | None = None,
+        token_file: str | Path | None = None,
+        secret_file: str | Path | None = None,
         tls_cert: str | None = None,
         tls_key: str | None = None,
         lease_s: float = 60.0,
         max_sessions: int = 10_000,
         max_body_bytes: int = 16 * 1024 * 1024,
+        max_buffered_bytes: int = 256 * 1024 * 1024,
         record: bool = False,
         route: Mapping[str, float] | None = None,
         max_block_s: float = 10.0,
@@ -67,14 +72,14 @@ class RemoteActor:
         self._options = GatewayOptions(
             host=host,
             port=port or _free_port(host),
-            token=token,
-            secret=secret,
+            token=secrets.find("token", token, token_file),
+            secret=secrets.find("secret", secret, secret_file),
             tls_cert=tls_cert and str(Path(tls_cert).absolute()),
             tls_key=tls_key and str(Path(tls_key).absolute()),
             folder=self._trial.folder / "gateway",
             route=dict(route or {}),
             sessions=SessionLimits(lease_s=lease_s, max_sessions=max_sessions),
-            http=HttpLimits(max_body_bytes=max_body_bytes),
+            http=HttpLimits(max_body_bytes=max_body_bytes, max_buffered_bytes=max_buffered_bytes),
             max_block_s=max_block_s,
         )
         self._run: Any = None

@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 
 from ludus import errors
+from ludus import secret as secrets
 from ludus.discovery import names as naming
 from ludus.remote import entering
 from ludus.remote.belonging import Trial
@@ -37,7 +38,8 @@ def init(
     Nobody runs it: this process becomes its driver. What it left when it last ran, versions of models above all, is
     there. Somebody runs it: this process joins. Called again with the same arguments, it is the same trial.
 
-    engine: what runs its workers, `local` or `ray`. secret: what its traffic is encrypted with beyond this machine.
+    engine: what runs its workers, `local` or `ray`. secret: what its traffic is encrypted with beyond this machine;
+    it may come from the environment (`LUDUS_TRIAL_SECRET`, or `LUDUS_TRIAL_SECRET_FILE` with the name of a file).
     """
     global _current
     if engine not in _ENGINES:
@@ -57,6 +59,7 @@ def init(
                 "ludus.init(...) returned it, and it has close()."
             )
         if _current is None:
+            secret = secrets.find("trial secret", secret)
             _current = _remember(entering.enter(Path(project).absolute(), trial, engine=engine, secret=secret))
         return _current
 

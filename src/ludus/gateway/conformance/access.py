@@ -112,6 +112,23 @@ def replayed(subject: Subject) -> None:
     expect(_page(subject, page), 401, "replayed", what="/sessions with the same signature")
 
 
+@RULES.add("replayed_episode")
+def replayed_episode(subject: Subject) -> None:
+    """A signed start begins one session, and a session takes no step that was signed before its start."""
+    _need_secret(subject)
+    data = subject.settings.data
+    play = subject.play()
+    steps = (("start", 0), ("tick", 1), ("end", 2))
+    recorded = [subject.with_signature(play.headers(kind, number), data) for kind, number in steps]
+    for (kind, _number), headers in zip(steps, recorded, strict=True):
+        expect(_bare(subject, headers), 200, what=f"a signed {kind}")
+    expect(_bare(subject, recorded[0]), 401, "replayed", what="the same start, after the session has ended")
+    expect(_bare(subject, subject.with_signature(play.headers("start", 0), data)), 200, what="a start signed again")
+    expect(_bare(subject, recorded[1]), 401, "replayed", what="a tick that was signed before the start")
+    expect(_bare(subject, recorded[2]), 401, "replayed", what="an end that was signed before the start")
+    expect(_bare(subject, subject.with_signature(play.headers("end", 1), data)), 200, what="an end")
+
+
 def _need_secret(subject: Subject) -> None:
     if subject.settings.secret is None:
         raise Skipped("no secret was given")

@@ -14,7 +14,8 @@ RULES = Rules()
 @RULES.add("malformed")
 def malformed(subject: Subject) -> None:
     """What is not HTTP/1.1 is answered 400 bad_request, and the connection is closed."""
-    host = f"Host: {subject.place.authority}\r\n".encode()
+    let_in = "".join(f"{name}: {value}\r\n" for name, value in subject.signed({}, b"").items())
+    host = f"Host: {subject.place.authority}\r\n{let_in}".encode()
     line = f"POST {subject.place.path} HTTP/1.1\r\n".encode()
     chunked = b"transfer-encoding: chunked\r\n\r\n"
     wrong = {
@@ -94,7 +95,7 @@ def large_body(subject: Subject) -> None:
 @RULES.add("large_chunks")
 def large_chunks(subject: Subject) -> None:
     """Chunks that add up to more than the server takes are answered 413 too_large, or cut off."""
-    headers = {**subject.play().headers("start", 0), "transfer-encoding": "chunked"}
+    headers = subject.signed({**subject.play().headers("start", 0), "transfer-encoding": "chunked"}, b"")
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
     with subject.connect() as wire:
         wire.send(request_bytes(subject.place, headers))

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import uuid
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 import httptools
 
 from ludus.gateway.http.outbox import Outbox
+from ludus.gateway.http.turns import Turns
 from ludus.gateway.metrics import StepMetrics
 from ludus.gateway.step import Answer, problem
 
@@ -35,11 +37,22 @@ _REASONS = {
     410: b"Gone",
     413: b"Content Too Large",
     500: b"Internal Server Error",
+    501: b"Not Implemented",
     503: b"Service Unavailable",
     504: b"Gateway Timeout",
+    505: b"HTTP Version Not Supported",
 }
 _LINGER_S = 2.0  # for which what a game still sends is thrown away, so that it gets to read why it was refused
 _OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: "
+_CLOSE = b"close"
+_KEEP = b"keep-alive"
+_WHOLE = 16 * 1024  # bytes that are parsed at once; of more than that, only what others can wait for
+_CHUNKS = 4 * 1024  # bytes of a body in chunks that are parsed at once
+_TURN_S = 0.001  # after which other connections have their turn
+_FREE_CHUNKS = 1024  # of a body, of any size; more than that must have `_MIN_CHUNK` bytes on average
+_MIN_CHUNK = 64
+_REQUEST_BYTES = 1024  # what a request takes beside its body
+_HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:%\[\]-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +64,8 @@ class HttpLimits:
     idle_s: float = 120.0  # without a request
     max_connections: int = 10_000
     max_pipelined: int = 64
+    max_pipelined_bytes: int = 1024 * 1024  # of requests that wait for the one before them; then reading pauses
+    max_buffered_bytes: int = 256 * 1024 * 1024  # of unanswered requests, of all connections; see docs/gateway.md
     max_unsent_bytes: int = 64 * 1024 * 1024  # of answers that the game does not read
 
 
@@ -61,12 +76,15 @@ class HttpStatistics:
     num_refused: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    buffered_bytes: int = 0  # of requests that came in several parts, or wait for the one before them
 
 
 class Request:
     """One request, read whole; called with its answer, it sends that. Names of headers are in lower case."""
 
-    __slots__ = ("arrived", "body", "connection", "headers", "keep_alive", "kind", "method", "path")
+    __slots__ = (
+        "arrived", "body", "connection", "headers", "held_bytes", "kind", "method", "path", "persistence", "refused",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -76,7 +94,8 @@ class Request:
         headers: Mapping[bytes, bytes],
         body: bytes,
         arrived: float,
-        keep_alive: bool,
+        persistence: bytes,
+        refused: Answer | None,
     ) -> None:
         self.connection = connection
         self.method = method
@@ -84,7 +103,9 @@ class Request:
         self.headers = headers
         self.body = body
         self.arrived = arrived
-        self.keep_alive = keep_alive
+        self.persistence = persistence  # the answer's header `connection`: empty, close or keep-alive
+        self.refused = refused  # why, if its headers were enough to refuse it
+        self.held_bytes = 0  # of its body, where they count as buffered
         self.kind: str | None = None  # of a step, once it is known
 
     def __call__(self, answer: Answer) -> None:
@@ -96,6 +117,19 @@ class Request:
 
 class Handler(Protocol):
     """What answers requests, at once or later, once."""
+
+    checks_heads: bool
+    """Whether `check_head` is to be called for every request; it always is for those with large bodies."""
+
+    def check_head(
+        self, method: bytes, path: bytes, headers: Mapping[bytes, bytes], *, is_large: bool
+    ) -> Answer | None:
+        """Why a request is refused before its body is read, or `None`. `is_large`: it has more than a few bytes."""
+        ...
+
+    def is_preferred(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether a request should be read even if there is little room for requests."""
+        ...
 
     def handle(self, request: Request) -> None: ...
 
@@ -112,6 +146,7 @@ class Connection(asyncio.Protocol):
         statistics: HttpStatistics,
         open_connections: set[Connection],
         outbox: Outbox,
+        turns: Turns,
         metrics: StepMetrics,
     ) -> None:
         self._handler = handler
@@ -119,6 +154,7 @@ class Connection(asyncio.Protocol):
         self._statistics = statistics
         self._open = open_connections
         self._outbox = outbox
+        self._turns = turns
         self.metrics = metrics
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._parser: Any = None
@@ -128,17 +164,31 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self._is_half_closed = False  # the game sends nothing more, and waits for answers
         self._refusal: Answer | None = None  # that comes after the answers to what was asked before
-        self._is_unusual = False  # something is to be done after the last answer: one of the three above
+        self._owes_continue = False  # a 100, to be sent after those answers
+        self._is_unusual = False  # something is to be done after the last answer: one of the four above
         self._is_writable = True
         self.began = 0.0  # when the request that is being read began; 0 between requests
         self.touched = monotonic()
+        self._unread = b""  # what was received and is parsed in a later turn, from `_at` on
+        self._at = 0
+        self._has_turn = False
+        self._held_bytes = 0  # that this connection has added to the buffered bytes of all
+        self._pending_bytes = 0  # of those, what belongs to `_pending`
         self._header_bytes = 0
         self._in_headers = True
+        self._has_rare = handler.checks_heads  # headers are to be looked at that most requests do not have
+        self._host = b""  # the last that was found good
+        self._method = b""
         self._path = b""
         self._headers: dict[bytes, bytes] = {}
+        self._persistence = b""
         self._repeated: list[bytes] = []  # names that were there already
+        self._refused: Answer | None = None  # why the request that is being read is not going to be run
+        self._offers_upgrade = False  # the parser stops after the headers: see `_decline_upgrade`
+        self._declined: tuple[bytes, bytes, dict[bytes, bytes], bytes] | None = None
         self._body = b""
-        self._parts: list[bytes] = []  # of a body that came in several
+        self._parts = bytearray()  # of a body that came in several
+        self._num_parts = 0
         self._body_bytes = 0
         self._chunked: dict[bytes, bytes] | None = None  # the headers, while a body comes in chunks
         self._chunked_bytes = 0  # of such a body, and of all that is around it
@@ -151,7 +201,7 @@ class Connection(asyncio.Protocol):
         if len(self._open) >= self._limits.max_connections:
             statistics.num_refused += 1
             self._is_closing = self._is_deaf = True
-            self._transport.write(_response(problem("overloaded", "too many connections", headers=_RETRY), False))
+            self._transport.write(_response(problem("overloaded", "too many connections", headers=_RETRY), _CLOSE))
             self._transport.close()
             return
         statistics.num_accepted += 1
@@ -163,6 +213,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._is_closing = self._is_deaf = True
         self._pending.clear()
+        self._pending_bytes = 0
+        self._drop_input()
         self._parser = None
         if self in self._open:
             self._open.discard(self)
@@ -174,33 +226,97 @@ class Connection(asyncio.Protocol):
         now = self.touched = monotonic()
         if not self.began and data != b"\r\n":  # an empty line before a request is none
             self.began = now
-        self._statistics.bytes_in += len(data)
+        size = len(data)
+        self._statistics.bytes_in += size
+        if size > _WHOLE or self._unread:
+            self._unread, self._at = self._unread[self._at :] + data, 0
+            self._go_on()
+            return
         if self._in_headers:
-            self._header_bytes += len(data)
+            self._header_bytes += size
         elif self._chunked is not None:
-            self._chunked_bytes += len(data)
+            self._chunked_bytes += size
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._decline_upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserCallbackError:
-            if not self._is_deaf:  # our own callbacks raise to stop it
-                if not self.began and self._pending:  # it was read whole, and then failed
-                    self._pending.pop()
-                self.refuse(_failure())
-        except httptools.HttpParserError as error:
-            if not self._is_deaf:
-                self.refuse(problem("bad_request", f"this is not HTTP/1.1: {error}"))
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._recover(error, data)
         if self.began:
             self._check_part()
 
+    def _go_on(self) -> None:
+        """Parse what was received, piece by piece, until it is all or other connections have waited long enough.
+
+        The pieces end where requests do, so this stops after as many as may wait.
+        """
+        self._has_turn = False
+        until = monotonic() + _TURN_S
+        data = self._unread
+        view = memoryview(data)
+        while self._at < len(data) and not self._is_deaf and self._may_read:
+            piece = view[self._at : self._at + self._piece_size(data, self._at)]
+            self._at += len(piece)
+            if self._in_headers:
+                self._header_bytes += len(piece)
+            elif self._chunked is not None:
+                self._chunked_bytes += len(piece)
+            try:
+                self._parser.feed_data(piece)
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+                self._recover(error, piece)
+            if self.began:
+                self._check_part()
+            if monotonic() > until:
+                break
+        if self._at >= len(data) or self._is_deaf:
+            self._unread, self._at = b"", 0
+        if self._held_bytes:
+            self._charge()
+        if self._unread:
+            self._pause()
+        self._resume()
+
+    def _piece_size(self, data: bytes, at: int) -> int:
+        """How much of `data` is parsed at once: headers to their end, or a body whose length is known."""
+        if self._in_headers:
+            end = data.find(b"\r\n\r\n", at, at + _WHOLE)
+            return _WHOLE if end < 0 else end + 4 - at
+        if self._chunked is not None:
+            return _CHUNKS
+        return max(1, int(self._headers.get(b"content-length", b"0")) - self._body_bytes)
+
+    def _recover(self, error: Exception, data: bytes | memoryview) -> None:
+        """The parser has stopped: at an offer to change the protocol, in a callback of ours, or at what is not HTTP."""
+        while isinstance(error, httptools.HttpParserUpgrade):
+            data = memoryview(data)[error.args[0] :]
+            try:
+                self._decline_upgrade()
+                if not self._is_deaf:
+                    self._parser.feed_data(data)
+                return
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as next_error:
+                error = next_error
+        if self._is_deaf:  # our own callbacks raise to stop it
+            return
+        if isinstance(error, httptools.HttpParserCallbackError):
+            if not self.began and self._pending:  # it was read whole, and then failed
+                self._pending.pop()
+            self.refuse(_failure())
+        elif str(error) == "Invalid HTTP version":
+            self.refuse(problem("version_not_supported", "this server speaks HTTP/1.1 and HTTP/1.0"))
+        else:
+            self.refuse(problem("bad_request", f"this is not HTTP/1.1: {error}"))
+
     def _check_part(self) -> None:
-        """Refuse what is not whole yet, and too large already: headers, or what is around a body in chunks."""
+        """Refuse what is not whole yet, and too large already or not going to be run; count what is kept of it."""
         most = self._limits.max_header_bytes
         if self._in_headers and self._header_bytes > most:
             self.refuse(problem("too_large", f"headers may have {most} bytes"))
         elif self._chunked is not None and self._chunked_bytes > most + 8 * self._body_bytes:
             self.refuse(problem("too_large", f"beside a body in chunks there may be {most} bytes"))
+        elif self._refused is not None and not self._in_headers:
+            self.refuse(self._refused)
+        else:
+            self._charge()
 
     def pause_writing(self) -> None:
         self._is_writable = False
@@ -211,7 +327,7 @@ class Connection(asyncio.Protocol):
         self._resume()
 
     def eof_received(self) -> bool:
-        if not self._pending:
+        if not self._pending and not self._unread:
             return False
         self._is_half_closed = self._is_unusual = True  # what was asked is still answered
         return True
@@ -227,26 +343,66 @@ class Connection(asyncio.Protocol):
             self._stop(problem("too_large", "the path is too long"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        name = _LOWER.get(name) or name.lower()
+        usual = _LOWER.get(name)
+        if usual is None:
+            usual = name.lower()
+            self._has_rare = True
         headers = self._headers
-        if name in headers:
-            self._repeated.append(name)
-        headers[name] = value
+        if usual in headers:
+            self._repeated.append(usual)
+        headers[usual] = value
 
     def on_headers_complete(self) -> None:
+        """Without a header `connection`, only HTTP/1.1 is kept alive, so the version need not be asked for."""
         self._in_headers = False
         received, self._header_bytes = self._header_bytes, 0  # as many bytes as they can have at most
+        headers, parser = self._headers, self._parser
+        method = self._method = parser.get_method()
+        keep_alive = parser.should_keep_alive()
+        length = headers.get(b"content-length")
+        if (
+            self._has_rare
+            or not keep_alive
+            or method == b"CONNECT"
+            or headers.get(b"host") != self._host
+            or (length is not None and len(length) > 4)
+            or self._repeated
+            or received > self._limits.max_header_bytes
+        ):
+            self._check_head(received, keep_alive)
+        else:
+            self._persistence = b""
+
+    def _check_head(self, received: int, keep_alive: bool) -> None:
+        """Look at headers that are not the usual few of a small step."""
+        self._has_rare = self._handler.checks_heads
+        self._owes_continue = False
+        if self._declined is not None:  # it was looked at before: see `_decline_upgrade`
+            self._method, self._path, self._headers, self._persistence = self._declined
+            self._declined = None
+            self._frame_body(self._headers, self._persistence == b"")
+            return
         headers = self._headers
         if self._repeated or len(headers) > 8 or received > self._limits.max_header_bytes:
             self._check_headers(headers)
-        length = headers.get(b"content-length")
-        if length is not None and len(length) > 6 and int(length[:20]) > self._limits.max_body_bytes:
+        version = "1.1" if keep_alive and b"connection" not in headers else self._parser.get_http_version()
+        if version != "1.1" or headers.get(b"host") != self._host:
+            self._check_version(version, headers)
+        self._persistence = _CLOSE if not keep_alive else b"" if version == "1.1" else _KEEP
+        if self._method == b"CONNECT":
+            self._stop(problem("bad_request", "this is no proxy"))
+        length = headers.get(b"content-length", b"")
+        if len(length) > 4 and int(length[:20]) > self._limits.max_body_bytes:
             self._stop(problem("too_large", f"a body may have {self._limits.max_body_bytes} bytes"))
-        if b"transfer-encoding" in headers:
-            self._chunked, self._headers = headers, {}  # what comes behind the body is no header
-            self._chunked_bytes = 0
-        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
-            self._outbox.send(self._transport, b"HTTP/1.1 100 Continue\r\n\r\n")
+        is_large = b"transfer-encoding" in headers or len(length) > 4
+        if is_large or self._handler.checks_heads:
+            self._refused = self._handler.check_head(self._method, self._path, headers, is_large=is_large)
+            if self._refused is not None and is_large:
+                self._stop(self._refused)
+        if b"upgrade" in headers and self._parser.should_upgrade():
+            self._offers_upgrade = True
+        elif is_large or b"expect" in headers:
+            self._frame_body(headers, version == "1.1")
 
     def _check_headers(self, headers: dict[bytes, bytes]) -> None:
         """Refuse too many headers, too large ones, and those that may be there only once."""
@@ -260,24 +416,64 @@ class Connection(asyncio.Protocol):
         if twice is not None:
             self._stop(problem("bad_request", f"the header {twice.decode()} is there twice"))
 
-    def _decline_upgrade(self, rest: bytes) -> None:
+    def _check_version(self, version: str, headers: dict[bytes, bytes]) -> None:
+        """Refuse other versions of HTTP, and what RFC 9112 has a server refuse in each."""
+        if version not in ("1.1", "1.0"):
+            detail = f"this server speaks HTTP/1.1 and HTTP/1.0, not HTTP/{version}"
+            self._stop(problem("version_not_supported", detail))
+        host = headers.get(b"host")
+        if host is None and version == "1.1":
+            self._stop(problem("bad_request", "HTTP/1.1 needs the header host"))
+        if host is not None and not _HOST.fullmatch(host):
+            self._stop(problem("bad_request", "the header host does not name a host"))
+        self._host = host if host is not None else self._host
+        if b"transfer-encoding" in headers and version == "1.0":
+            self._stop(problem("bad_request", "HTTP/1.0 has no transfer-encoding; send a content-length"))
+
+    def _frame_body(self, headers: dict[bytes, bytes], can_continue: bool) -> None:
+        """Prepare for a body in chunks or for a large one, and ask for it if the game waits to be asked."""
+        length = headers.get(b"content-length", b"")
+        coding = headers.get(b"transfer-encoding")
+        if coding is not None:
+            self._check_coding(coding.lower())
+            self._chunked, self._headers = headers, {}  # what comes behind the body is no header
+            self._chunked_bytes = 0
+        elif not length.strip(b"0"):
+            return
+        expected = headers.get(b"expect")
+        if expected is not None and expected.lower() == b"100-continue" and can_continue and self._refused is None:
+            if self._pending:
+                self._owes_continue = self._is_unusual = True
+            else:
+                self._send_continue()
+
+    def _check_coding(self, coding: bytes) -> None:
+        codings = [each.strip() for each in coding.split(b",")]
+        if codings == [b"chunked"]:
+            return
+        if codings[-1] == b"chunked" and b"chunked" not in codings[:-1]:
+            self._stop(problem("not_implemented", "of transfer-encodings, this server knows chunked alone"))
+        self._stop(problem("bad_request", "the transfer-encoding must end in chunked, and have it once"))
+
+    def _send_continue(self) -> None:
+        self._owes_continue = False
+        self._outbox.send(self._transport, b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _decline_upgrade(self) -> None:
         """Go on in HTTP/1.1 with a request that offered to change to something else.
 
-        The parser stops after its headers, so a new one is given them without the offer.
+        The parser stops after its headers and does not read its body. A new one is made to: it is given only what says
+        how long the body is, and what was read of the request stays as it is.
         """
-        method, path, headers = self._parser.get_method(), self._path, self._chunked or self._headers
-        if method == b"CONNECT":
-            self.refuse(problem("bad_request", "this is no proxy"))
-            return
-        closes = b"close" in headers.get(b"connection", b"").lower()
-        lines = [b"%b: %b" % item for item in headers.items() if item[0] not in (b"upgrade", b"connection")]
-        lines += [b"connection: close"] if closes else []
-        first = b"%b %b HTTP/%b" % (method, path, self._parser.get_http_version().encode())
+        headers = self._headers
+        lines = [b"POST / HTTP/1.1", b"not-usual: 1"]  # so that `_check_head` is called, which takes `_declined` back
+        lines += [b"%b: %b" % (name, headers[name]) for name in _FRAMING if name in headers]
+        lines += [b"connection: close"] if self._persistence == _CLOSE else []
+        self._offers_upgrade = False
+        self._declined = self._method, self._path, headers, self._persistence
+        self._path, self._headers, self._in_headers = b"", {}, True
         self._parser = httptools.HttpRequestParser(self)
-        self._path, self._headers, self._chunked, self._in_headers = b"", {}, None, True
-        again = b"\r\n".join([first, *lines, b"", rest])
-        self._statistics.bytes_in -= len(again)
-        self.data_received(again)
+        self._parser.feed_data(b"\r\n".join([*lines, b"", b""]))
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -286,33 +482,84 @@ class Connection(asyncio.Protocol):
         if self._body_bytes == len(body):
             self._body = body
             return
+        parts = self._parts
         if self._body:
-            self._parts = [self._body]
+            parts += self._body
             self._body = b""
-        self._parts.append(body)
+            self._num_parts = 1
+        parts += body
+        self._num_parts += 1
+        are_tiny = self._num_parts > _FREE_CHUNKS and len(parts) < _MIN_CHUNK * self._num_parts
+        if are_tiny and self._chunked is not None:
+            detail = f"of more than {_FREE_CHUNKS} chunks, each must have {_MIN_CHUNK} bytes on average"
+            self._stop(problem("bad_request", detail))
 
     def on_message_complete(self) -> None:
-        parser, body, headers = self._parser, self._body, self._headers
+        if self._offers_upgrade:
+            return  # this was only its head
+        body, headers = self._body, self._headers
         if self._chunked is not None:
             headers, self._chunked, self._repeated = self._chunked, None, []
-        method = parser.get_method()
-        if (b"upgrade" in headers or method == b"CONNECT") and parser.should_upgrade():
-            return  # this was only its head: see `_decline_upgrade`
+            self._has_rare = self._handler.checks_heads
         self._in_headers = True
+        held_bytes = 0
         if self._parts:
-            body = b"".join(self._parts)
-            self._parts = []
-        request = Request(self, method, self._path, headers, body, self.began, parser.should_keep_alive())
+            body = bytes(self._parts)
+            self._parts = bytearray()
+            held_bytes = len(body)
+        persistence = self._persistence
+        request = Request(self, self._method, self._path, headers, body, self.began, persistence, self._refused)
         self.began = 0.0
         self._path = self._body = b""  # of the next one
         self._headers = {}
         self._body_bytes = 0
+        self._refused = None
         pending = self._pending
         pending.append(request)
+        if held_bytes or len(pending) > 1:
+            request.held_bytes = held_bytes or len(body) + _REQUEST_BYTES
+            self._pending_bytes += request.held_bytes
+            self._charge()
         if len(pending) == 1:
             self._handler.handle(request)
         elif len(pending) >= self._limits.max_pipelined:
             self._pause()
+        if persistence == _CLOSE and not self._is_deaf:
+            self._is_deaf = True
+            raise ValueError("this was the last request of the connection")
+
+    # -- what is kept of requests ---------------------------------------------------------------------------------
+
+    def _charge(self) -> None:
+        """Count what this connection keeps of requests that are not answered; pause or refuse if that is too much.
+
+        Half of the room is for everybody. The other half is for small requests, and for those that are preferred.
+        """
+        held = self._pending_bytes + self._body_bytes + self._header_bytes + len(self._unread) - self._at
+        statistics, limits = self._statistics, self._limits
+        grows = held > self._held_bytes
+        statistics.buffered_bytes += held - self._held_bytes
+        self._held_bytes = held
+        if not grows or self._is_deaf:
+            return
+        if self._pending and held > limits.max_pipelined_bytes:
+            self._pause()
+        if statistics.buffered_bytes <= limits.max_buffered_bytes // 2:
+            return
+        if statistics.buffered_bytes > limits.max_buffered_bytes or not (
+            held <= limits.max_header_bytes or self._handler.is_preferred(self._last_headers())
+        ):
+            detail = f"requests of {statistics.buffered_bytes} bytes are kept, as much as this server takes"
+            self.refuse(problem("overloaded", detail, headers=_RETRY))
+
+    def _last_headers(self) -> Mapping[bytes, bytes]:
+        return self._chunked or self._headers or (self._pending[-1].headers if self._pending else {})
+
+    def _drop_input(self) -> None:
+        """Nothing more is read, so what was read of a request that is not whole is not kept."""
+        self._unread, self._at, self._body, self._body_bytes, self._header_bytes = b"", 0, b"", 0, 0
+        self._parts = bytearray()
+        self._charge()
 
     # -- answers --------------------------------------------------------------------------------------------------
 
@@ -322,8 +569,11 @@ class Connection(asyncio.Protocol):
         if self._is_closing or not pending or pending[0] is not request:
             return  # the game is gone
         pending.popleft()
-        if answer.code or answer.headers or not request.keep_alive or request.method == b"HEAD":
-            self._write(answer, request.keep_alive, is_head=request.method == b"HEAD")
+        if self._held_bytes:
+            self._pending_bytes -= request.held_bytes
+            self._charge()
+        if answer.code or answer.headers or request.persistence or request.method == b"HEAD":
+            self._write(answer, request.persistence, is_head=request.method == b"HEAD")
         else:
             body = answer.body
             data = b"%b%d\r\n\r\n%b" % (answer.head or _OK, len(body), body)
@@ -338,9 +588,11 @@ class Connection(asyncio.Protocol):
 
     def _after_last(self) -> None:
         """All that was asked is answered."""
+        if self._owes_continue and not self._in_headers and not self._is_deaf:
+            self._send_continue()
         if self._refusal is not None:
             self._send_refusal(self._refusal)
-        elif self._is_half_closed:
+        elif self._is_half_closed and not self._unread:
             self._hang_up()
         else:
             self._resume()
@@ -353,13 +605,13 @@ class Connection(asyncio.Protocol):
             except Exception:
                 self.answer(request, _failure())
 
-    def _write(self, answer: Answer, keep_alive: bool, *, is_head: bool = False) -> None:
-        data = _response(answer, keep_alive)
+    def _write(self, answer: Answer, persistence: bytes, *, is_head: bool = False) -> None:
+        data = _response(answer, persistence)
         if is_head:
             data = data[: len(data) - len(answer.body)]
         self._statistics.bytes_out += len(data)
         self._outbox.send(self._transport, data)
-        if not keep_alive:
+        if persistence == _CLOSE:
             self._hang_up()
         elif not self._is_writable:
             self._check_unsent()
@@ -374,6 +626,7 @@ class Connection(asyncio.Protocol):
         if self._is_deaf:
             return
         self._is_deaf = True
+        self._drop_input()
         self._handler.refuse(answer)
         if self._pending:
             self._refusal, self._is_unusual = answer, True
@@ -383,10 +636,13 @@ class Connection(asyncio.Protocol):
     def _send_refusal(self, answer: Answer) -> None:
         """The last that is sent. Hanging up at once, while the game sends, would take the answer from it."""
         self._is_closing = True
-        data = _response(answer, False)
+        data = _response(answer, _CLOSE)
         self._statistics.bytes_out += len(data)
         self._outbox.send(self._transport, data)
         self._outbox.flush()
+        if self._is_paused:  # what it still sends is thrown away
+            self._is_paused = False
+            self._transport.resume_reading()
         if self._transport.can_write_eof():
             self._transport.write_eof()
             asyncio.get_running_loop().call_later(_LINGER_S, self._transport.abort)
@@ -396,11 +652,13 @@ class Connection(asyncio.Protocol):
     def _hang_up(self) -> None:
         """After what was sent has arrived."""
         self._is_closing = self._is_deaf = True
+        self._drop_input()
         self._outbox.flush()
         self._transport.close()
 
     def abort(self) -> None:
         self._is_closing = self._is_deaf = True
+        self._drop_input()
         self._transport.abort()
 
     def close_idle(self) -> None:
@@ -410,21 +668,30 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        return not self._pending and not self.began
+        return not self._pending and not self.began and not self._unread
 
     def check(self, now: float) -> None:
         """Cut off those who are too slow, to be called about once a second."""
-        if self.began and now - self.began > self._limits.request_s and not self._pending:
+        if self.began and now - self.began > self._limits.request_s and not self._pending and not self._is_paused:
             self.refuse(problem("timeout", f"a request must arrive within {self._limits.request_s:g} s"))
         elif not self._is_writable and now - self.touched > self._limits.idle_s:
             self.abort()
         elif self.is_idle and now - self.touched > self._limits.idle_s:
             self.close_idle()
 
-    def _stop(self, answer: Answer) -> None:
+    def _stop(self, answer: Answer) -> NoReturn:
         """Refuse from within the parser, and have it read no further."""
         self.refuse(answer)
         raise ValueError(answer.code)
+
+    @property
+    def _may_read(self) -> bool:
+        """Whether there is room for another request behind those that wait."""
+        if not self._pending:
+            return self._is_writable
+        limits = self._limits
+        is_full = len(self._pending) >= limits.max_pipelined or self._held_bytes > limits.max_pipelined_bytes
+        return self._is_writable and not is_full
 
     def _pause(self) -> None:
         if not self._is_paused and not self._is_closing:
@@ -432,11 +699,21 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _resume(self) -> None:
-        if self._is_paused and self._is_writable and len(self._pending) < self._limits.max_pipelined:
-            self._is_paused = False
-            self._is_unusual = self._is_half_closed or self._refusal is not None
-            if not self._is_closing:
-                self._transport.resume_reading()
+        """Go on where `_pause` has stopped, if there is room: with what was received, and then with the game."""
+        if not self._is_paused or not self._may_read or self._is_closing:
+            return
+        if self._unread and not self._is_deaf:
+            if not self._has_turn:
+                self._has_turn = True
+                self._turns.add(self._go_on)
+            return
+        self._is_paused = False
+        self._is_unusual = self._is_half_closed or self._owes_continue or self._refusal is not None
+        if self.began:  # it was not the game that was slow
+            self.began = monotonic()
+        self._transport.resume_reading()
+        if self._is_half_closed and not self._pending:
+            self._hang_up()
 
 
 _ONCE = frozenset(
@@ -448,11 +725,21 @@ _ONCE = frozenset(
         b"step-kind",
         b"step",
         b"run",
+        b"host",
         b"content-length",
+        b"transfer-encoding",
+        b"expect",
+        b"authorization",
+        b"key",
         b"time",
         b"token",
+        b"model",
+        b"version",
+        b"deadline_ms",
+        b"deadline-ms",
     )
 )
+_FRAMING = (b"content-length", b"transfer-encoding")
 _RETRY = {b"retry-after": b"1"}
 _LOWER = {  # the usual spellings, so that most names need not be made lower
     name: name.lower()
@@ -467,7 +754,7 @@ def _failure() -> Answer:
     return problem("actor_failed", "the server failed; its log has more under the id", id=number)
 
 
-def _response(answer: Answer, keep_alive: bool) -> bytes:
+def _response(answer: Answer, persistence: bytes) -> bytes:
     """Any answer, written out; that of a tick that went well is quicker made from its session's head."""
     if answer.head:
         lines = [answer.head[: answer.head.rindex(b"\r\n")]]
@@ -479,6 +766,6 @@ def _response(answer: Answer, keep_alive: bool) -> bytes:
         lines = [status, b"content-type: " + kind]
     lines += [b"%b: %b" % item for item in answer.headers.items() if item[0] != b"content-type"]
     lines.append(b"content-length: %d" % len(answer.body))
-    if not keep_alive:
-        lines.append(b"connection: close")
+    if persistence:
+        lines.append(b"connection: " + persistence)
     return b"\r\n".join(lines) + b"\r\n\r\n" + answer.body
