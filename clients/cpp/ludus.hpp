@@ -489,7 +489,8 @@ private:
                     return response.body;
                 }
                 const Error error = problem(response);
-                const bool has_run = error.code == "actor_failed" || error.code == "deadline_exceeded";
+                const bool has_run = error.code == "actor_failed" || error.code == "invalid_observation" ||
+                                     error.code == "deadline_exceeded";
                 if (has_run && (kind == "tick" || kind == "end")) ran();
                 if (!kind.empty() && finds(error)) {
                     ++left;  // this sending does not count

@@ -11,7 +11,7 @@
 // the status 0 is an option that cannot be sent as a header. One step at a time: await each.
 
 const NOT_RUN = new Set(["overloaded", "shutting_down", "timeout", "replayed"]);
-const RAN = new Set(["actor_failed", "deadline_exceeded"]);
+const RAN = new Set(["actor_failed", "invalid_observation", "deadline_exceeded"]);
 const NOT_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"]);
 const MAX_PAUSE_MS = 5000;
 

@@ -28,7 +28,7 @@ from ludus.gateway.auth import sign
 __all__ = ["Course", "GameClient", "GameError", "Place", "Retries", "check_header"]
 
 _NOT_RUN = ("overloaded", "shutting_down", "timeout", "replayed")  # the step did not run: the same may be sent again
-_RAN = ("actor_failed", "deadline_exceeded")  # the step has its number, whatever became of it
+_RAN = ("actor_failed", "invalid_observation", "deadline_exceeded")  # the step has its number, whatever became of it
 _SECOND_PAUSE_S = 0.1
 _MAX_PAUSE_S = 5.0
 

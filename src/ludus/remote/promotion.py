@@ -1,6 +1,7 @@
 """Which version is served: a tag that is moved forward by `promote`, and back by `rollback`.
 
-Every move is written down beside the model's versions, so that it can be taken back.
+Every move is written down beside the model's versions, so that it can be taken back. Until a person moves it, the tag
+of a trial that is served follows the newest version.
 """
 
 from __future__ import annotations
@@ -8,23 +9,29 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 from ludus.errors import ConfigError
 from ludus.services.weights.store import VersionStore
 
-__all__ = ["PRODUCTION", "history", "promote", "rollback"]
+__all__ = ["PRODUCTION", "history", "is_chosen", "promote", "rollback"]
 
 PRODUCTION = "production"
 
 
-def promote(folder: Path, model: str, version: int | str = "latest", *, tag: str = PRODUCTION) -> int:
-    """Have `tag` stand for a version from now on: sessions that begin play it, those that are live keep theirs."""
+def promote(
+    folder: Path, model: str, version: int | str = "latest", *, tag: str = PRODUCTION, by_default: bool = False
+) -> int:
+    """Have `tag` stand for a version from now on: sessions that begin play it, those that are live keep theirs.
+
+    `by_default`: nobody asked for this version; the tag goes on following the newest.
+    """
     store = VersionStore(folder / "models")
     number = store.resolve(model, version)
     store.tag(model, tag, number)
     known = history(folder, model, tag=tag)
-    if not known or known[-1] != number:
-        _note(folder, model, tag, number)
+    if not known or known[-1] != number or (not by_default and not is_chosen(folder, model, tag=tag)):
+        _note(folder, model, tag, number, by_default=by_default)
     return number
 
 
@@ -42,26 +49,32 @@ def rollback(folder: Path, model: str, *, tag: str = PRODUCTION) -> int:
 def history(folder: Path, model: str, *, tag: str = PRODUCTION) -> list[int]:
     """What the tag has stood for, oldest first; what was taken back is left out."""
     stack: list[int] = []
-    try:
-        lines = _path(folder, model).read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return stack
-    for line in lines:
-        move = json.loads(line)
-        if move["tag"] != tag:
-            continue
+    for move in _moves(folder, model, tag):
         if move["is_back"]:
             stack.pop()
-        else:
+        elif not stack or stack[-1] != move["number"]:
             stack.append(move["number"])
     return stack
 
 
-def _note(folder: Path, model: str, tag: str, number: int, *, is_back: bool = False) -> None:
+def is_chosen(folder: Path, model: str, *, tag: str = PRODUCTION) -> bool:
+    """Whether a person has moved the tag: then it stays where it was put."""
+    return any(not move.get("by_default", False) for move in _moves(folder, model, tag))
+
+
+def _moves(folder: Path, model: str, tag: str) -> list[dict[str, Any]]:
+    try:
+        lines = _path(folder, model).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    return [move for move in map(json.loads, lines) if move["tag"] == tag]
+
+
+def _note(folder: Path, model: str, tag: str, number: int, *, is_back: bool = False, by_default: bool = False) -> None:
     # The versions that it may go back to must stay: each has a tag of its own.
     store = VersionStore(folder / "models")
     store.tag(model, f"{tag}-{number}", number)
-    move = {"time": time.time(), "tag": tag, "number": number, "is_back": is_back}
+    move = {"time": time.time(), "tag": tag, "number": number, "is_back": is_back, "by_default": by_default}
     with open(_path(folder, model), "a", encoding="utf-8") as file:
         file.write(json.dumps(move) + "\n")
 

@@ -77,17 +77,17 @@ def serve(
     """Serve a trial that `ludus.init` was called for; `gateway` are the arguments of `RemoteActor`.
 
     A training run is served by a `PolicyActor`; another trial needs its `actor`, as `module:Class`. The tag
-    `production` stands for the newest version when a trial is served for the first time; `promote` moves it. What is
-    wrong raises `ConfigError` before any process is started.
+    `production` stands for the newest version, until `promote` or `rollback` moves it. What is wrong raises
+    `ConfigError` before any process is started.
     """
     shares = shares_of(version, canary or {})
     Router(shares)  # says whether these are shares
     check_header("token", gateway.get("token"))
     _check_certificate(gateway.get("tls_cert"), gateway.get("tls_key"))
     if actor is None:
-        model = publish_trained(folder)
-        if promotion.PRODUCTION not in model.tags():
-            promotion.promote(folder, MODEL)
+        publish_trained(folder)
+        if not promotion.is_chosen(folder, MODEL):
+            promotion.promote(folder, MODEL, by_default=True)
         made: Any = PolicyActor
         arguments: dict[str, Any] = {"model": MODEL, **(actor_args or {})}
         route = shares
@@ -113,7 +113,10 @@ def _check_versions(folder: Path, wanted: Iterable[str], models: Collection[str]
         number = int(each) if each.isdecimal() else None
         if not any((tags[model].get(each) if number is None else number) in numbers[model] for model in models):
             known = "; ".join(f"{model}: {', '.join(map(str, (*numbers[model], *tags[model])))}" for model in models)
-            raise errors.ConfigError(f"there is no version {each!r} that sessions could play. There are of {known}")
+            give = "" if number is not None else f". Give a version that tag: ludus promote {folder.name} --tag {each}"
+            raise errors.ConfigError(
+                f"there is no version {each!r} that sessions could play. There are of {known}{give}"
+            )
 
 
 def _check_certificate(cert: str | None, key: str | None) -> None:
