@@ -59,7 +59,8 @@ def test_its_commands_work_as_written_and_in_order(tmp_path, monkeypatch, capsys
                 stack.callback(end, process)
                 said.append("")
                 while "try it" not in said[-1]:
-                    assert (new := process.stdout.readline()), (line, said[-1])
+                    new = process.stdout.readline()
+                    assert new, (line, said[-1])
                     said[-1] += new
             else:
                 assert main(words[1:]) == 0, (line, capsys.readouterr().err)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -34,6 +35,35 @@ def test_a_misspelt_command_is_answered_with_the_nearest(capsys: pytest.CaptureF
 def test_an_unknown_option_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--secnods", "3"]) == 2
     assert "--secnods" in capsys.readouterr().err
+
+
+def test_python_m_ludus_is_the_command() -> None:
+    words = [sys.executable, "-m", "ludus", "--version"]
+    assert subprocess.check_output(words, text=True, timeout=60) == f"ludus {ludus.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["serve", "train", "fake-actor", "fake-game", "conformance", "plot", "watch"])
+def test_the_help_is_english(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    assert not re.search(r"\b[Aa] [aeio]\w+", capsys.readouterr().out.replace("\n", " "))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "ppo", "CartPole-v1", "--lr", "1e-3"], "Did you mean '--learning-rate'?"),
+        (["train", "ppo", "CartPole-v1", "--total-timesteps", "5"], "Did you mean '--steps'?"),
+        (["train", "ppo", "CartPole-v1", "--target-kl=0.1"], "clip and num_epochs bound it."),
+        (["train", "sac", "CartPole-v1"], "'sac' is not available yet. There are ppo, a2c, impala, appo,"),
+        (["train", "DQN", "CartPole-v1"], "'DQN' is not available yet."),
+        (["train", "pppo", "CartPole-v1"], "Did you mean 'ppo'?"),
+    ],
+)
+def test_names_of_other_libraries_are_answered_with_ours(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["ctl", "demo", "train", "resume", "evaluate", "list", "plot"])

@@ -27,7 +27,6 @@ from ludus.remote.policy_actor import _as_spec, decode_body
 from ludus.remote.serving import serve, shares_of
 from ludus.services.weights.store import VersionStore
 
-
 CLIENTS = Path(__file__).parent.parent.parent / "clients"
 
 
@@ -246,7 +245,7 @@ def test_a_resumed_trial_is_served_by_its_newest_version_and_says_how_to_call_it
         with GameClient(first.url, "b") as game:
             game.start()
             for body in (b"map 7", b"[1, 2, 3]", b'["a", 1, 2, 3]'):
-                with pytest.raises(GameError, match="obs must be|neither JSON nor msgpack") as raised:
+                with pytest.raises(GameError, match=r"obs must be|neither JSON nor msgpack") as raised:
                     game.tick(body)
                 assert (raised.value.code, raised.value.status) == ("invalid_observation", 422)
             assert json.loads(game.tick(b"[0, 0, 0, 0]"))["action"] in (0, 1), "the session lives on"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 import ludus
-from ludus import errors, garbage
+from ludus import errors, garbage, spelling
 from ludus.cli import options
 
 __all__ = ["entry", "main"]
@@ -34,7 +34,7 @@ _COMMANDS = {
     "resume": _Command("resume", "go on with a trial after a stop, a kill or a reboot"),
     "evaluate": _Command("evaluate", "play episodes with a trial's policy and tell its return"),
     "list": _Command("listing", "the trials of a project: how far they are, what they reached"),
-    "plot": _Command("plotting", "the learning curve of one or several trials, as a PNG"),
+    "plot": _Command("plotting", "the learning curve of one or several trials, as a PNG, SVG or PDF"),
     "watch": _Command("watch", "see a trial's policy play, in the terminal or as a GIF"),
     "serve": _Command("serve", "answer games with a trial's policy: ludus serve TRIAL --port 8000"),
     "promote": _Command("promote", "have new sessions play another version of a trial's model"),
@@ -58,9 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in words if not word.startswith("-")), None)
     if command is not None and command not in _COMMANDS:
-        from ludus.discovery import names as naming
-
-        print(f"ludus: there is no command {command!r}. {naming.nearest(command, _COMMANDS)}", file=sys.stderr)
+        print(f"ludus: there is no command {command!r}. {spelling.nearest(command, _COMMANDS)}", file=sys.stderr)
         return 2
     if command is None:
         return _without_command(words)

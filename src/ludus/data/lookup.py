@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ludus import spelling
 from ludus.errors import ConfigError
 
 __all__ = ["load_attribute"]
@@ -67,5 +67,5 @@ def _from_file(text: str, where: str, what: str) -> ModuleType:
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = spelling.suggest(word, known)
     return f" Did you mean {near[0]!r}?" if near else ""
