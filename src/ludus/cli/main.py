@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 
 import ludus
 from ludus import errors, garbage, spelling
-from ludus.cli import options
+from ludus.cli import error_report, options
 
 __all__ = ["entry", "main"]
 
@@ -78,12 +78,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(end.code or 0)
     except SystemExit as end:
         return _exited(command, end.code)
-    except errors.LudusError as error:
-        print(f"ludus {command}: {error}", file=sys.stderr)
+    except (errors.LudusError, OSError) as error:
+        print(f"ludus {command}: {error_report.report(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"ludus {command}: interrupted", file=sys.stderr)
         return 130
+    except Exception as error:
+        if not error_report.user_frames(error):
+            raise  # our own bug: all of the traceback is of use
+        print(f"ludus {command}: {type(error).__name__}: {error_report.report(error)}", file=sys.stderr)
+        return 1
 
 
 def _exited(command: str, code: str | int | None) -> int:
@@ -122,6 +127,7 @@ def entry() -> NoReturn:
     Taking apart all that torch has loaded takes half a second that nobody needs; what wants to be told of the end is.
     """
     garbage.collect_seldom()
+    logging.getLogger().addHandler(error_report.ConsoleHandler())
     code = main()
     logging.shutdown()
     atexit._run_exitfuncs()
