@@ -88,13 +88,15 @@ def test_a_bug_in_ones_own_file_is_shown_with_its_line(
 
 @pytest.mark.timeout(300)
 def test_a_bug_in_a_spread_run_is_shown_once_with_its_line(tmp_path: Path) -> None:
-    words = words_for(tmp_path, "game.py", "return 1.0", "return 1 / 0", "--simulators", "1")
+    (tmp_path / "its_neighbour.py").write_text("ZERO = 0\n")
+    buggy = "import its_neighbour; return 1 / its_neighbour.ZERO"  # a worker can import it, too
+    words = words_for(tmp_path, "game.py", "return 1.0", buggy, "--simulators", "1")
     environ = {name: value for name, value in os.environ.items() if name != "LUDUS_TRACEBACK"}
     done = subprocess.run(
         [sys.executable, "-m", "ludus", *words], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 2
-    assert done.stderr.count("game.py:18 in reward: return 1 / 0") == 1
+    assert done.stderr.count(f"game.py:18 in reward: {buggy}") == 1
     assert "ZeroDivisionError: division by zero" in done.stderr
     assert "ludus resume" in done.stderr
     assert len(done.stderr.splitlines()) < 12
