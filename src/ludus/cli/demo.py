@@ -16,6 +16,7 @@ from rich.console import Console
 
 from ludus.cli import options, outcome, watch
 from ludus.cli.command_line import command_line, project_words
+from ludus.cli.extras import expect_installed
 from ludus.experiment import progress
 
 if TYPE_CHECKING:
@@ -95,6 +96,9 @@ def run(args: argparse.Namespace) -> int:
 
         return demo_calls.run(project=args.project, seconds=args.seconds or _CALLS_S)
     lesson = _CART if args.quick else _LANDER
+    expect_installed("torch", "gymnasium", "matplotlib", "PIL", "pygame", extra="train")
+    if not args.quick:
+        expect_installed("Box2D", extra="train")
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]{lesson.env}[/bold]: {lesson.goal}.")
     seconds = args.seconds or lesson.seconds

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ludus import errors
 from ludus.cli import options
 from ludus.cli.command_line import command_line, project_words
+from ludus.cli.extras import expect_installed
 from ludus.options import option
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    expect_installed("torch", extra="train")
+    expect_installed("uvloop", "httptools", extra="serve")
     from ludus.remote import stopping, training, trial
     from ludus.remote.serving import serve
 
