@@ -11,10 +11,14 @@ export OMP_NUM_THREADS ?= 1
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
+	@echo "Setting up $(VENV); this takes about three minutes, once."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0
-	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
+	@echo "1 of 2: torch, the largest part"
+	$(BIN)/pip install --disable-pip-version-check torch==2.13.0
+	@echo "2 of 2: Ludus and what its demo and tests use"
+	$(BIN)/pip install --disable-pip-version-check -e '.[dev]'
 	touch $@
+	@echo "$(VENV) is ready."
 
 demo: setup
 	$(BIN)/ludus demo

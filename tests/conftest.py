@@ -4,7 +4,9 @@ import atexit
 import os
 import shutil
 import signal
+import sys
 import tempfile
+from pathlib import Path
 
 # A shell that runs something in the background has it ignore Ctrl-C, and so would everything that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -13,3 +15,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if "LUDUS_STATE_DIR" not in os.environ:
     os.environ["LUDUS_STATE_DIR"] = tempfile.mkdtemp(prefix="ludus-tests-")
     atexit.register(shutil.rmtree, os.environ["LUDUS_STATE_DIR"], ignore_errors=True)
+
+
+# As in a virtual environment that is activated: what is installed beside this Python is found by its name.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"

@@ -1,10 +1,19 @@
 """What the README shows runs as it stands."""
 
+import contextlib
 import json
 import re
+import shlex
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from ludus.cli.main import main
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -18,6 +27,63 @@ def test_the_first_example_runs(tmp_path):
     assert float(done.stdout.rpartition("one more episode:")[2]) >= 300.0  # a policy that knows nothing gets about 20
     [result] = (tmp_path / "trials").glob("*/result.json")
     assert json.loads(result.read_text())["steps"] >= 50_000
+
+
+def shell_blocks():
+    """The blocks of commands, each as a list of lines."""
+    blocks = re.findall(r"```\n((?:ludus|curl) .*?)```", README.read_text(), re.DOTALL)
+    return [[line for line in block.splitlines() if line.strip()] for block in blocks]
+
+
+@pytest.mark.timeout(300)
+def test_its_commands_work_as_written_and_in_order(tmp_path, monkeypatch, capsys):
+    """Training with fewer steps, then serving, on a free port; what other tests run anyway is left out."""
+    monkeypatch.chdir(tmp_path)
+    training, *serving = shell_blocks()
+    names = [line.split()[1] for line in training if "cartpole" in line or line.startswith("ludus list")]
+    assert names == ["train", "list", "watch", "plot", "evaluate", "resume"]
+    served = [line for block in serving for line in block]
+    assert [line.split()[0] for line in served] == ["ludus", "curl", "curl", "curl", "ludus", "ludus"]
+    port = str(free_port())
+    said = []
+    with contextlib.ExitStack() as stack:
+        for line in [training[0], *served]:
+            line = line.replace("8000", port).replace("--steps 100000", "--steps 4096 --eval-episodes 1")
+            words = shlex.split(line, comments=True)
+            if words[0] == "curl":
+                if shutil.which("curl") is not None:
+                    said.append(subprocess.check_output(words, text=True, timeout=60))
+            elif words[1] == "serve":
+                stack.close()  # one server at a time
+                process = subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE, text=True)
+                stack.callback(end, process)
+                said.append("")
+                while "try it" not in said[-1]:
+                    new = process.stdout.readline()
+                    assert new, (line, said[-1])
+                    said[-1] += new
+            else:
+                assert main(words[1:]) == 0, (line, capsys.readouterr().err)
+    if shutil.which("curl") is not None:
+        _, _, answer, ended, _ = said
+        assert json.loads(answer)["action"] in (0, 1)
+        assert ended == ""
+    assert "(candidate) for 0.1 of new sessions" in said[-1]
+
+
+def end(process):
+    process.send_signal(signal.SIGINT)
+    try:
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def test_every_page_it_links_to_exists():

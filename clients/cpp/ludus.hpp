@@ -10,6 +10,7 @@
 //     unreachable       no connection could be made; the step was not run
 //     outcome_unknown   the connection broke, and the step was not or cannot be repeated; the next is one of its own
 //     not_http          what came back is no HTTP answer
+//     answer_too_large  the answer is larger than Options::max_answer_bytes
 //     bad_request       with the status 0: an option cannot be sent as a header
 // One Game is for one thread. There is no TLS: put a proxy in front of the server, or a tunnel.
 #ifndef LUDUS_HPP
@@ -57,6 +58,7 @@ struct Options {
     bool numbered = true;   // whether steps are numbered, and so may be sent again
     int timeout_ms = 10000; // for one sending of a step and its answer
     int retries = 5;        // how often a step is sent again
+    std::size_t max_answer_bytes = 64 << 20;  // of an answer's body; a larger one is refused
     std::string token;      // bearer token of the server
     std::string secret;     // secret to sign with
     std::string key = "game";
@@ -253,7 +255,7 @@ class Connection {
 public:
     using Clock = std::chrono::steady_clock;
 
-    Connection(std::string host, int port) : host_(std::move(host)), port_(port) {}
+    Connection(std::string host, int port, std::size_t max_body) : host_(std::move(host)), port_(port), max_body_(max_body) {}
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
     ~Connection() { close(); }
@@ -345,6 +347,7 @@ private:
 
     void more() {
         char part[65536];
+        if (Clock::now() >= until_) throw Broken("no answer in time", true);  // also if a little comes all the time
         for (;;) {
             const ssize_t got = ::recv(fd_, part, sizeof part, 0);
             if (got > 0) {
@@ -368,12 +371,38 @@ private:
         }
     }
 
-    std::string line() {
+    // One line of an answer's head, of its chunks' sizes, or of its trailers; `left` is how much more of those is read.
+    std::string line(std::size_t& left) {
         std::size_t end;
-        while ((end = buffer_.find("\r\n")) == std::string::npos) more();
+        while ((end = buffer_.find("\r\n")) == std::string::npos) {
+            if (buffer_.size() > left) break;
+            more();
+        }
+        if (end == std::string::npos || end + 2 > left) throw Error("not_http", 0, "the headers of the answer do not end");
+        left -= end + 2;
         std::string out = buffer_.substr(0, end);
         buffer_.erase(0, end + 2);
         return out;
+    }
+
+    // A length as a server may write it: digits, nothing else.
+    static std::size_t length(const std::string& text, int base) {
+        const std::size_t end = std::min(text.find_last_not_of(" \t") + 1, text.size());
+        std::size_t value = 0;
+        for (std::size_t at = 0; at < end; ++at) {
+            const int c = std::tolower(static_cast<unsigned char>(text[at]));
+            const int digit = c >= '0' && c <= '9' ? c - '0' : base == 16 && c >= 'a' && c <= 'f' ? c - 'a' + 10 : base;
+            if (digit == base) throw Error("not_http", 0, "'" + text.substr(0, 40) + "' is no length");
+            value = std::min(value, max_length / 32) * base + digit;  // what is larger is too large in any case
+        }
+        if (end == 0) throw Error("not_http", 0, "a length is missing");
+        return value;
+    }
+
+    void expect_within(std::size_t size, int status) const {
+        if (size > max_body_)
+            throw Error("answer_too_large", status, "the answer has more than " + std::to_string(max_body_) +
+                                                    " bytes; Options::max_answer_bytes is the limit");
     }
 
     std::string take(std::size_t size) {
@@ -385,37 +414,49 @@ private:
 
     Response read() {
         Response response;
+        std::size_t left = max_head;
         do {
-            const std::string status = line();
+            const std::string status = line(left);
             if (status.compare(0, 7, "HTTP/1.") != 0 || status.size() < 12) throw Error("not_http", 0, status.substr(0, 80));
             response.status = std::atoi(status.c_str() + 9);
             response.headers.clear();
-            for (std::string each = line(); !each.empty(); each = line()) {
+            for (std::string each = line(left); !each.empty(); each = line(left)) {
                 const std::size_t colon = each.find(':');
                 if (colon == std::string::npos) throw Error("not_http", 0, each.substr(0, 80));
                 const std::size_t begin = each.find_first_not_of(" \t", colon + 1);
                 response.headers[lower(each.substr(0, colon))] = begin == std::string::npos ? "" : each.substr(begin);
             }
-        } while (response.status == 100);
-        const auto length = response.headers.find("content-length");
+        } while (response.status >= 100 && response.status < 200);
+        if (response.status < 200 || response.status > 599) throw Error("not_http", 0, "the answer has no status");
+        const auto given = response.headers.find("content-length");
         const auto coding = response.headers.find("transfer-encoding");
         if (coding != response.headers.end() && lower(coding->second) == "chunked") {
             for (;;) {
-                const std::size_t size = std::strtoull(line().c_str(), nullptr, 16);
-                response.body += take(size);
-                line();
+                std::size_t in_line = max_head;
+                const std::string size_line = line(in_line);
+                const std::size_t size = length(size_line.substr(0, size_line.find(';')), 16);
+                expect_within(size, response.status);
+                expect_within(response.body.size() + size, response.status);
                 if (size == 0) break;
+                response.body += take(size);
+                if (take(2) != "\r\n") throw Error("not_http", 0, "a chunk of the answer is longer than it says");
             }
-        } else if (length != response.headers.end()) {
-            response.body = take(std::strtoull(length->second.c_str(), nullptr, 10));
+            while (!line(left).empty()) {}  // trailers
+        } else if (given != response.headers.end()) {
+            const std::size_t size = length(given->second, 10);
+            expect_within(size, response.status);
+            response.body = take(size);
         } else {
             throw Error("not_http", response.status, "the answer has no content-length");
         }
         return response;
     }
 
+    static constexpr std::size_t max_head = 64 << 10, max_length = std::size_t(-1);
+
     std::string host_;
     int port_;
+    std::size_t max_body_;
     int fd_ = -1;
     std::string buffer_;
     Clock::time_point until_;
@@ -427,7 +468,7 @@ class Game {
 public:
     Game(std::string host, int port, std::string session, Options options = {})
         : host_(host), port_(port), session_(std::move(session)), options_(std::move(options)),
-          connection_(std::move(host), port) {
+          connection_(std::move(host), port, options_.max_answer_bytes) {
         check_header("session", session_);
         check_header("run", options_.run);
         check_header("token", options_.token);
@@ -489,7 +530,8 @@ private:
                     return response.body;
                 }
                 const Error error = problem(response);
-                const bool has_run = error.code == "actor_failed" || error.code == "deadline_exceeded";
+                const bool has_run = error.code == "actor_failed" || error.code == "invalid_observation" ||
+                                     error.code == "deadline_exceeded";
                 if (has_run && (kind == "tick" || kind == "end")) ran();
                 if (!kind.empty() && finds(error)) {
                     ++left;  // this sending does not count
@@ -500,7 +542,7 @@ private:
                 if (!not_run || left <= 0) throw error;
                 const auto after = response.headers.find("retry-after");
                 if (after != response.headers.end())
-                    wait_ms = std::min(5000, std::max(wait_ms, 1000 * std::atoi(after->second.c_str())));
+                    wait_ms = std::max(wait_ms, 1000 * std::clamp(std::atoi(after->second.c_str()), 0, 5));
             } catch (const detail::Broken& broken) {
                 connection_.close();
                 may_have_run = may_have_run || broken.was_sent;
@@ -508,7 +550,7 @@ private:
                 if (broken.was_sent && !may_repeat) throw Error("outcome_unknown", 0, broken.what());
                 if (left <= 0) throw Error(may_have_run ? "outcome_unknown" : "unreachable", 0, broken.what());
             } catch (const Error& error) {
-                if (error.code == "not_http") {
+                if (error.code == "not_http" || error.code == "answer_too_large") {
                     connection_.close();
                     if (!kind.empty()) lose();
                 }

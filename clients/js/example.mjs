@@ -1,4 +1,7 @@
 // A game that plays one session: node example.mjs http://127.0.0.1:8000 session-1 100
+//
+// It sends four numbers with each tick, the observation of CartPole, so that it can be tried against
+// `ludus serve` of a trial of CartPole-v1, which answers {"action": 0} or {"action": 1}. Your game sends its own.
 import { Game, GameError, text } from "./ludus.mjs";
 
 const [url, session, ticks, token, secret] = process.argv.slice(2);
@@ -8,9 +11,9 @@ if (ticks === undefined) {
 }
 try {
   const game = new Game(url, session, { token, secret });
-  console.log(`start ${text(await game.start("map 7"))}`);
-  for (let i = 0; i < Number(ticks); i++) console.log(`tick ${text(await game.tick(`frame ${i}`))}`);
-  console.log(`end ${text(await game.end("won"))}`);
+  console.log(`start ${text(await game.start())}`);
+  for (let i = 0; i < Number(ticks); i++) console.log(`tick ${text(await game.tick(`[0.01, -0.02, 0.03, ${i}]`))}`);
+  console.log(`end ${text(await game.end('{"reward": 1.0, "terminated": true}'))}`);
 } catch (error) {
   if (!(error instanceof GameError)) throw error;
   console.log(`error ${error.code} ${error.status}`);

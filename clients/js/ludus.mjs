@@ -8,10 +8,11 @@
 // Steps are numbered, so that one whose connection broke is sent again and never runs twice. What goes wrong is thrown as
 // GameError, whose `code` is the protocol's, or `unreachable` (the step was not run), or `outcome_unknown` (the connection
 // broke, and the step was not or cannot be repeated; the next call is a step of its own all the same); `bad_request` with
-// the status 0 is an option that cannot be sent as a header. One step at a time: await each.
+// the status 0 is an option that cannot be sent as a header; `answer_too_large` is an answer of more than maxAnswerBytes.
+// One step at a time: await each.
 
 const NOT_RUN = new Set(["overloaded", "shutting_down", "timeout", "replayed"]);
-const RAN = new Set(["actor_failed", "deadline_exceeded"]);
+const RAN = new Set(["actor_failed", "invalid_observation", "deadline_exceeded"]);
 const NOT_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"]);
 const MAX_PAUSE_MS = 5000;
 
@@ -33,11 +34,11 @@ export class Game {
   #doubted = null; // the first number that may be free though a step was sent by it
   #isOpen = false; // whether #number itself is such a one: the present step's, or the last one's
 
-  // options: run, numbered, timeoutMs, retries, token, secret, key; see docs/clients.md.
+  // options: run, numbered, timeoutMs, retries, maxAnswerBytes, token, secret, key; see docs/clients.md.
   constructor(url, session, options = {}) {
     this.#url = url.replace(/\/+$/, "").replace(/\/step$/, "") + "/step";
     this.#session = session;
-    this.#options = { numbered: true, timeoutMs: 10000, retries: 5, key: "game", ...options };
+    this.#options = { numbered: true, timeoutMs: 10000, retries: 5, maxAnswerBytes: 64 * 1024 * 1024, key: "game", ...options };
     const { run, token, key } = this.#options;
     for (const [name, value] of Object.entries({ session, run, token, key })) checkHeader(name, value);
   }
@@ -79,7 +80,12 @@ export class Game {
       let waitMs = pauseMs;
       try {
         const response = await this.#send(kind, body, extras);
-        const answer = new Uint8Array(await response.arrayBuffer());
+        const answer = await this.#read(response);
+        if (answer === null) {
+          if (kind !== null) this.#lose();
+          const detail = `the answer has more than ${this.#options.maxAnswerBytes} bytes; maxAnswerBytes is the limit`;
+          throw new GameError("answer_too_large", response.status, detail);
+        }
         if (response.status === 200) {
           if (kind !== null) this.#ran();
           this.#keepVersions(response.headers.get("version"));
@@ -147,7 +153,33 @@ export class Game {
     if (this.#options.token) headers.authorization = `Bearer ${this.#options.token}`;
     if (this.#options.secret) Object.assign(headers, await this.#signature(headers, body));
     const signal = AbortSignal.timeout(this.#options.timeoutMs);
-    return fetch(this.#url, { method: "POST", headers, body, signal });
+    return fetch(this.#url, { method: "POST", headers, body, signal, redirect: "manual" });
+  }
+
+  // The answer's bytes, unpacked; null if there are too many. No more than that is ever held: a server may lie about it.
+  async #read(response) {
+    const parts = [];
+    let size = 0;
+    if (response.body === null) return new Uint8Array(0);
+    const reader = response.body.getReader();
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      size += value.length;
+      if (size > this.#options.maxAnswerBytes) {
+        await reader.cancel();
+        return null;
+      }
+      parts.push(value);
+    }
+    if (parts.length === 1) return parts[0];
+    const whole = new Uint8Array(size);
+    let at = 0;
+    for (const part of parts) {
+      whole.set(part, at);
+      at += part.length;
+    }
+    return whole;
   }
 
   async #signature(headers, body) {

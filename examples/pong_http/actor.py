@@ -45,7 +45,8 @@ class PongActor(ludus.Actor):
 
     async def end(self, data: bytes, reason: str) -> None:
         told = json.loads(data) if data else {"reward": 0.0, "is_cut_off": True}
-        await self.bring(told["reward"], is_over=True, is_cut_off=told["is_cut_off"])
+        if reason != "shutdown":  # then training is over, and nobody takes replays any more
+            await self.bring(told["reward"], is_over=True, is_cut_off=told["is_cut_off"])
         ludus.merge("points", self.points)
 
     async def bring(self, reward: float, *, is_over: bool, is_cut_off: bool = False) -> None:

@@ -2,12 +2,13 @@
 
     python launch.py --versions 120 && python deploy.py
 
-TensorBoard shows how it goes: tensorboard --logdir trials
+It prints how far it is; TensorBoard shows more: tensorboard --logdir trials
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ from model import NUM_FEATURES, PongModel
 from trainer import train_pong
 
 import ludus
+
+PROGRESS_S = 5.0
 
 
 def main() -> None:
@@ -32,20 +35,34 @@ def main() -> None:
     parser.add_argument("--trainers", type=int, default=1)
     args = parser.parse_args()
 
-    ludus.init(project=args.project, trial=args.trial)
-    ludus.RemoteModel("pong", PongModel(), forward_args=(np.zeros(NUM_FEATURES, np.float32),))
+    trial = ludus.init(project=args.project, trial=args.trial)
+    model = ludus.RemoteModel("pong", PongModel(), forward_args=(np.zeros(NUM_FEATURES, np.float32),))
     ludus.RemoteBuffer("pong", capacity=2 * args.replays)
     actor = ludus.RemoteActor(port=args.port, route={"follow": 1.0})  # learn from the newest version always
     actor.serve(Actor=PongActor, model="pong", buffer="pong")
+    first = model.step
     trainer = ludus.RemoteTrainer(num_workers=args.trainers)
     trainer.train(train=train_pong, model="pong", buffer="pong", replays=args.replays, versions=args.versions)
     gamecore = Path(__file__).parent / "gamecore.py"
     game = subprocess.Popen([sys.executable, str(gamecore), "--url", actor.url, "--games", str(args.games)])
+    print(f"training {args.versions} versions with {args.games} games at {actor.url}; Ctrl-C ends it", flush=True)
     try:
-        ludus.run_until_asked_to_stop(stop_when_trained=True)
-    finally:
+        while not trainer.wait(PROGRESS_S):
+            print(progress(model.step - first, args.versions, trial.folder / "metrics.jsonl"), flush=True)
+        print(progress(model.step - first, args.versions, trial.folder / "metrics.jsonl"), flush=True)
+    except KeyboardInterrupt:
+        print("interrupted; the versions that were trained are kept", flush=True)
+    finally:  # the games first: those that are left without a server would say so
         game.kill()
         game.wait()
+        trial.close()
+
+
+def progress(num_versions: int, wanted: int, metrics: Path) -> str:
+    lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
+    points = [values["points"] for values in map(json.loads, lines) if "points" in values]
+    score = f", {points[-1]:+.1f} points a match" if points else ""
+    return f"version {num_versions} of {wanted}{score}"
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     LudusError
     ├── DataError (ValueError)            a nest, a spec or bytes are not what they should be
+    │   ├── InvalidObservation            a game sent what its actor cannot use; the game is answered with the text
     │   ├── SpecError                     a nest does not fit its spec; `.path` names the leaf
     │   └── CodecError                    bytes are malformed or past a limit; `.path` names the leaf
     ├── RpcError                          a call did not bring back a result
@@ -37,6 +38,7 @@ __all__ = [
     "DeadlineExceeded",
     "DiscoveryError",
     "EnvError",
+    "InvalidObservation",
     "LudusError",
     "MissingExtra",
     "NameNotFound",
@@ -62,6 +64,10 @@ class LudusError(Exception):
 
 class DataError(LudusError, ValueError):
     """A nest, a spec or bytes are not what they should be."""
+
+
+class InvalidObservation(DataError):
+    """A game sent what its actor cannot use. Raised in an actor, its text is the game's answer (422)."""
 
 
 class _AtPath(DataError):

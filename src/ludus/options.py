@@ -10,13 +10,13 @@ config = options.replace(PPOConfig(), {"gamma": 0.999})        # a typo is answe
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from ludus import spelling
 from ludus.errors import ConfigError
 
 __all__ = ["Option", "describe", "option", "parse", "replace"]
@@ -72,8 +72,9 @@ def replace(config: C, changes: Mapping[str, Any]) -> C:
     parsed = {}
     for name, value in changes.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3)
+            near = spelling.suggest(name, known, num=3)
             hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(sorted(known))}."
+            hint = spelling.absence(name) or hint
             raise ConfigError(f"{type(config).__name__} has no setting {name!r}. {hint}")
         parsed[name] = _checked(name, parse(name, hints[name], value), known[name].metadata)
     return dataclasses.replace(config, **parsed)  # type: ignore[type-var]
@@ -125,7 +126,7 @@ def _text(value: Any) -> str:
 def _checked(name: str, value: Any, metadata: Mapping[str, Any]) -> Any:
     choices, low, high = metadata.get("choices"), metadata.get("minimum"), metadata.get("maximum")
     if choices and value is not None and value not in choices:
-        near = difflib.get_close_matches(str(value), choices, n=1)
+        near = spelling.suggest(str(value), choices)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}.{hint}")
     for number in value if isinstance(value, tuple) else (value,):

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import importlib.util
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 import ludus
 from ludus.cli.main import main
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,6 +40,68 @@ def test_a_misspelt_command_is_answered_with_the_nearest(capsys: pytest.CaptureF
 def test_an_unknown_option_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--secnods", "3"]) == 2
     assert "--secnods" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "module", "said"),
+    [
+        (["demo"], "Box2D", "box2d is not installed. Install it with: pip install 'ludus[train]'"),
+        (["demo", "--quick"], "pygame", "pygame is not installed. Install it with: pip install 'ludus[train]'"),
+        (["demo", "--quick"], "matplotlib", "pip install 'ludus[train]'"),
+        (["serve", "t"], "httptools", "httptools is not installed. Install it with: pip install 'ludus[serve]'"),
+        (["serve", "t"], "uvloop", "pip install 'ludus[serve]'"),
+        (["serve", "t"], "torch", "pip install 'ludus[train]'"),
+    ],
+)
+def test_what_is_not_installed_is_told_before_anything_begins(
+    words: list[str],
+    module: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == module else find(name, *more))
+    assert main([*words, "--project", str(tmp_path / "trials")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "trials").exists()
+
+
+def test_the_extra_for_training_has_what_serving_watching_and_the_demo_need() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    names = {re.split(r"[=<>]", each)[0] for each in extras["train"]}
+    assert names >= {"torch", "gymnasium", "tensorboard", "matplotlib", "pillow", "pygame", "box2d"}
+    assert names >= {re.split(r"[=<>]", each)[0] for each in extras["serve"]}
+
+
+def test_python_m_ludus_is_the_command() -> None:
+    words = [sys.executable, "-m", "ludus", "--version"]
+    assert subprocess.check_output(words, text=True, timeout=60) == f"ludus {ludus.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["serve", "train", "fake-actor", "fake-game", "conformance", "plot", "watch"])
+def test_the_help_is_english(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    assert not re.search(r"\b[Aa] [aeio]\w+", capsys.readouterr().out.replace("\n", " "))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "ppo", "CartPole-v1", "--lr", "1e-3"], "Did you mean '--learning-rate'?"),
+        (["train", "ppo", "CartPole-v1", "--total-timesteps", "5"], "Did you mean '--steps'?"),
+        (["train", "ppo", "CartPole-v1", "--target-kl=0.1"], "clip and num_epochs bound it."),
+        (["train", "sac", "CartPole-v1"], "'sac' is not available yet. There are ppo, a2c, impala, appo,"),
+        (["train", "DQN", "CartPole-v1"], "'DQN' is not available yet."),
+        (["train", "pppo", "CartPole-v1"], "Did you mean 'ppo'?"),
+    ],
+)
+def test_names_of_other_libraries_are_answered_with_ours(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["ctl", "demo", "train", "resume", "evaluate", "list", "plot"])

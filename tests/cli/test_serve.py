@@ -1,9 +1,13 @@
 """`ludus serve`, `promote`, `rollback` and `replay` on a trial that was trained, as a person types them."""
 
 import json
+import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -13,11 +17,17 @@ import trustme
 import ludus
 from ludus.cli.main import main
 from ludus.cli.serve import parse_canaries, parse_canary
+from ludus.data import nest as nests
+from ludus.data.spec import ArraySpec
 from ludus.errors import ConfigError
-from ludus.gateway.client import GameClient
+from ludus.gateway.client import GameClient, GameError
 from ludus.remote import promotion
+from ludus.remote.example_request import example_curl
+from ludus.remote.policy_actor import _as_spec, decode_body
 from ludus.remote.serving import serve, shares_of
 from ludus.services.weights.store import VersionStore
+
+CLIENTS = Path(__file__).parent.parent.parent / "clients"
 
 
 def play(url, session, *, msgpack=False, steps=20):
@@ -175,6 +185,133 @@ def test_a_trained_trial_is_served_promoted_rolled_back_and_played_again(tmp_pat
         assert (played.count(0), played.count(1)) == (6, 2)
     finally:
         assert interrupted(process) == 0
+
+
+class ServeCommand:
+    """`ludus serve FOLDER` as a process; what it says on standard output before it listens for Ctrl-C."""
+
+    def __init__(self, folder, *more):
+        words = [sys.executable, "-m", "ludus", "serve", str(folder), "--port", "0", *more]
+        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        self.said = ""
+
+    def __enter__(self):
+        while "try it: " not in self.said:
+            line = self._process.stdout.readline()
+            assert line, "it did not come up"
+            self.said += line
+        self.url = re.search(r"at (http://\S+);", self.said)[1]
+        return self
+
+    def __exit__(self, *_exc):
+        assert interrupted(self._process) == 0
+
+
+def stopped_run(project):
+    """A training run that was stopped after its first update."""
+
+    def stop(step, values):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ludus.train(
+            "ppo",
+            "CartPole-v1",
+            steps=20_000,
+            seed=1,
+            eval_episodes=0,
+            project=str(project),
+            trial="t",
+            on_progress=stop,
+        )
+    return project / "t"
+
+
+def example_clients(folder, url):
+    """The commands of the example games that can be run here."""
+    if shutil.which("g++"):
+        source, program = CLIENTS / "cpp" / "example.cpp", str(folder / "example")
+        subprocess.run(["g++", "-std=c++17", "-O0", str(source), "-o", program, "-pthread"], check=True, timeout=300)
+        host, _, port = url.removeprefix("http://").partition(":")
+        yield [program, host, port]
+    if shutil.which("node"):
+        yield ["node", str(CLIENTS / "js" / "example.mjs"), url]
+
+
+@pytest.mark.timeout(300)
+def test_a_resumed_trial_is_served_by_its_newest_version_and_says_how_to_call_it(tmp_path):
+    folder = stopped_run(tmp_path)
+    with ServeCommand(folder) as first:
+        assert "serving t, version 0 (production), at http" in first.said
+        assert play(first.url, "a", steps=1)[0] == 0
+        curl = first.said.rpartition("try it: ")[2].strip()
+        if shutil.which("curl"):
+            done = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=60, check=True)
+            assert json.loads(done.stdout)["action"] in (0, 1)
+        for number, words in enumerate(example_clients(tmp_path, first.url)):
+            done = subprocess.run([*words, f"c{number}", "3"], capture_output=True, text=True, timeout=60, check=False)
+            lines = done.stdout.splitlines()
+            assert (done.returncode, lines[0], lines[-1]) == (0, "start ", "end "), done.stderr
+            assert [json.loads(line.removeprefix("tick "))["action"] in (0, 1) for line in lines[1:-1]] == [True] * 3
+        with GameClient(first.url, "b") as game:
+            game.start()
+            for body in (b"map 7", b"[1, 2, 3]", b'["a", 1, 2, 3]'):
+                with pytest.raises(GameError, match=r"obs must be|neither JSON nor msgpack") as raised:
+                    game.tick(body)
+                assert (raised.value.code, raised.value.status) == ("invalid_observation", 422)
+            assert json.loads(game.tick(b"[0, 0, 0, 0]"))["action"] in (0, 1), "the session lives on"
+
+    ludus.resume(folder)
+    with ServeCommand(folder) as second:
+        assert "serving t, version 1 (production), at http" in second.said
+        assert play(second.url, "a", steps=1)[0] == 1
+        assert main(["rollback", str(folder)]) == 0
+        assert play(second.url, "b", steps=1)[0] == 0
+    assert main(["serve", str(folder), "--canary", "candidate=10%"]) == 2
+    assert promotion.history(folder, "policy") == [0], "what a person chose stays when it is served again"
+
+
+def test_a_version_that_was_chosen_stays_and_the_newer_one_is_named(tmp_path, capsys):
+    store = VersionStore(tmp_path / "models")
+    for number in range(2):
+        store.publish("policy", {"w": np.full(2, number)}, number=number)
+        promotion.promote(tmp_path, "policy", by_default=True)
+    assert not promotion.is_chosen(tmp_path, "policy")
+    assert promotion.history(tmp_path, "policy") == [0, 1]
+    promotion.promote(tmp_path, "policy", 1)
+    assert promotion.is_chosen(tmp_path, "policy")
+    assert promotion.history(tmp_path, "policy") == [0, 1]
+    assert promotion.rollback(tmp_path, "policy") == 0
+    assert promotion.is_chosen(tmp_path, "policy")
+
+
+def test_a_canary_without_its_tag_is_answered_with_the_command_that_makes_it(tmp_path):
+    VersionStore(tmp_path / "models").publish("policy", {"w": np.zeros(2)}, number=0)
+    with pytest.raises(ConfigError, match=f"ludus promote {tmp_path.name} --tag candidate"):
+        serve(tmp_path, version="0", canary={"candidate": 0.1}, actor="ludus.remote.fake.actor:FakeActor")
+
+
+@pytest.mark.parametrize(
+    "obs",
+    [
+        ArraySpec((4,), np.float32),
+        ArraySpec((), np.int64),
+        ArraySpec((4, 84, 84), np.uint8),
+        {"a": ArraySpec((2,), np.float32), "b": (ArraySpec((100,), np.int8), ArraySpec((), np.int64))},
+    ],
+)
+def test_the_example_request_has_an_observation_that_fits(obs):
+    line = example_curl("http://127.0.0.1:1", obs, has_token=True)
+    assert line.endswith(' -H "authorization: Bearer $TOKEN" http://127.0.0.1:1/step')
+    words = shlex.split(line)
+    if "|" in words:
+        made = subprocess.run(words[: words.index("|")], capture_output=True, check=True, timeout=60).stdout
+    else:
+        made = words[words.index("--data") + 1].encode()
+    assert len(line) < 300
+    body, is_json = decode_body(made)
+    assert is_json
+    nests.map(lambda leaf, spec: spec.check(leaf), _as_spec(body["obs"], obs, "obs"), obs)
 
 
 def test_a_rollback_without_a_promotion_is_refused(tmp_path):

@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,20 @@ def test_a_file_that_raises_once_is_loaded_anew_when_it_is_mended(tmp_path: Path
             load_attribute(f"{path}:build", what="model")
     path.write_text("def build():\n    return 7\n")
     assert load_attribute(f"{path}:build", what="model")() == 7
+
+
+def test_a_file_imports_what_lies_beside_it_when_it_is_loaded_and_when_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    (tmp_path / "neighbour_of_mine.py").write_text("SEVEN = 7\n")
+    (tmp_path / "later_neighbour_of_mine.py").write_text("EIGHT = 8\n")
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from neighbour_of_mine import SEVEN\n"
+        "def build():\n    import later_neighbour_of_mine\n    return SEVEN, later_neighbour_of_mine.EIGHT\n"
+    )
+    assert load_attribute(f"{path}:build", what="model")() == (7, 8)
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,16 @@ def run(script, *words, timeout=150):
     command = [sys.executable, str(EXAMPLES / script), *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr[-4000:]
+    run.said, run.complained = done.stdout, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 @pytest.mark.timeout(320)
 def test_pong_is_trained_through_the_gateway_and_then_served(tmp_path):
     run("pong_http/launch.py", "--project", tmp_path, "--trial", "p", "--versions", 3, "--replays", 8, "--games", 4)
+    assert "version 3 of 3" in run.said, "it says how far it is"
+    assert "actor_failed" not in run.complained
+    assert "was not played to its end" not in run.complained, "a normal end is a quiet one"
     versions = sorted((tmp_path / "p" / "models" / "pong").glob("*.weights"))
     assert versions[-1].name.startswith("000000003-")
     assert (tmp_path / "p" / "metrics.jsonl").read_text().count("points") >= 1

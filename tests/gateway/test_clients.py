@@ -15,6 +15,7 @@ import socketserver
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 
 import pytest
 import trustme
+from lying_server import LIES, LyingServer
 
 from ludus import errors
 from ludus.gateway.actor import Actor
@@ -656,6 +658,89 @@ def test_a_body_that_is_too_large_is_told_as_such_on_an_event_loop() -> None:
     assert refused == [20_000_000]
 
 
+# ---- a server that lies
+
+
+UNHARMED = {"a bomb"}  # by those who do not unpack: it is bytes to them
+MOST_SENT = 1_000_000 + 16_000_000  # the limit of an answer, and what fits into the sockets between
+
+
+def survived(lie: str, server: LyingServer, codes: list[str]) -> None:
+    """A client was told this lie, or knew it for one, and the truth after it; it took no more than it may."""
+    told, truth = codes
+    assert truth == "ok"
+    assert told in ("not_http", "answer_too_large", "outcome_unknown", "http") or (lie in UNHARMED and "bytes" in told)
+    assert server.num_sent < MOST_SENT
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_server_that_lies_costs_no_more_than_the_limits(lie: str) -> None:
+    with LyingServer(lie) as server:
+        game = GameClient(f"127.0.0.1:{server.port}", timeout_s=1.0, retries=0, max_answer_bytes=1_100_000)
+        began = time.monotonic()
+        try:
+            told = f"{len(game.stateless(b'x'))} bytes"
+        except GameError as error:
+            told = error.code
+        except errors.OutcomeUnknown:
+            told = "outcome_unknown"
+        assert time.monotonic() - began < 15.0
+        survived(lie, server, [told, game.stateless(b"x").decode()])
+        game.close()
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_server_that_lies_costs_no_more_than_the_limits_on_an_event_loop(lie: str) -> None:
+    async def play(port: int) -> list[str]:
+        game = AsyncGameClient(f"127.0.0.1:{port}", timeout_s=1.0, retries=0, max_answer_bytes=1_100_000)
+        try:
+            told = f"{len(await game.stateless(b'x'))} bytes"
+        except GameError as error:
+            told = error.code
+        except errors.OutcomeUnknown:
+            told = "outcome_unknown"
+        truth = (await game.stateless(b"x")).decode()
+        game.close()
+        return [told, truth]
+
+    with LyingServer(lie) as server:
+        survived(lie, server, asyncio.run(asyncio.wait_for(play(server.port), 60.0)))
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_server_that_lies_costs_the_cpp_client_no_more_than_the_limits(compiled: Path, lie: str) -> None:
+    with LyingServer(lie) as server:
+        survived(lie, server, _drive(compiled, "lied to", str(server.port)))
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
+def test_a_server_that_lies_costs_the_js_client_no_more_than_the_limits(tmp_path: Path) -> None:
+    script = tmp_path / "victim.mjs"
+    script.write_text(
+        f"""import {{ Game, text }} from "{CLIENTS / "js" / "ludus.mjs"}";
+for (const [lie, port] of process.argv.slice(2).map((word) => word.split(","))) {{
+  const options = {{ timeoutMs: 1000, retries: 0, maxAnswerBytes: 1_000_000 }};
+  const game = new Game(`http://127.0.0.1:${{port}}`, "driven", options);
+  const told = await game.stateless("x").then((answer) => `${{answer.length}} bytes`, (error) => error.code);
+  console.log(JSON.stringify([lie, told, text(await game.stateless("x"))]));
+}}
+console.log(process.resourceUsage().maxRSS);
+process.exit(0);
+"""
+    )
+    with ExitStack() as stack:
+        servers = {lie: stack.enter_context(LyingServer(lie)) for lie in LIES}
+        words = [f"{lie},{server.port}" for lie, server in servers.items()]
+        done = subprocess.run(["node", str(script), *words], capture_output=True, text=True, timeout=110, check=False)
+        assert done.stderr == ""
+        *lines, most_kb = done.stdout.splitlines()
+        for lie, *codes in map(json.loads, lines):
+            survived(lie, servers[lie], codes)
+            assert "bytes" not in codes[0], lie
+    assert len(lines) == len(LIES)
+    assert int(most_kb) < 400_000
+
+
 # ---- C++ and JavaScript
 
 
@@ -682,6 +767,17 @@ int main(int, char** argv) {
     }
     ludus::Game game("127.0.0.1", std::atoi(argv[2]), "driven", options);
     try {
+        if (mode == "lied to") {
+            options.timeout_ms = 1000;
+            options.retries = 0;
+            options.max_answer_bytes = 1'000'000;
+            ludus::Game victim("127.0.0.1", std::atoi(argv[2]), "driven", options);
+            try { std::cout << victim.stateless("x").size() << " bytes\n"; } catch (const ludus::Error& error) {
+                std::cout << error.code << "\n";
+            }
+            std::cout << victim.stateless("x") << "\n";
+            return 0;
+        }
         if (mode == "stateless") {
             std::cout << game.stateless("a") << " " << game.stateless("b") << "\n";
             return 0;
@@ -771,8 +867,8 @@ def program(request: pytest.FixtureRequest) -> Program:
 
 
 def expected(num_ticks: int) -> list[str]:
-    ticks = [f"tick {i + 1}:frame {i}" for i in range(num_ticks)]
-    return ["start started:map 7", *ticks, f"end {num_ticks}"]
+    ticks = [f"tick {i + 1}:[0.01, -0.02, 0.03, {i}]" for i in range(num_ticks)]
+    return ["start started:", *ticks, f"end {num_ticks}"]
 
 
 def test_a_program_of_another_language_plays_a_session_over_one_connection(program: Program) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from house import Echo, Hasty, House, Slow, run
 
+from ludus import errors
 from ludus.gateway.actor import Actor, call_end
 from ludus.gateway.journal import Journal, read_journal
 from ludus.gateway.session import current
@@ -230,6 +231,35 @@ async def test_what_an_actor_raises_has_an_id_and_the_session_lives_on():
     assert house.now("tick", data=b"raise", number=1).body == answer.body, "a repetition gets the same problem"
     assert house.now("tick", data=b"dict", number=2).code == "actor_failed"
     assert house.now("tick", data=b"on", number=3).body == b"ton"
+
+
+class Picky(Echo):
+    def tick(self, data):
+        if data == b"bad":
+            raise errors.InvalidObservation("obs must be an array of shape (2,); this one has the shape (3,)")
+        return super().tick(data)
+
+
+class PickyCoroutine(Picky):
+    async def tick(self, data):
+        return super().tick(data)
+
+
+@pytest.mark.parametrize("cls", [Picky, PickyCoroutine])
+def test_an_invalid_observation_is_answered_with_its_sentence_and_uses_its_number(cls):
+    @run
+    async def play():
+        house = House(cls)
+        house.now("start")
+        answer = await house.send("tick", data=b"bad", number=1)
+        assert (answer.status, answer.code) == (422, "invalid_observation")
+        assert b"this one has the shape (3,)" in answer.body
+        assert (await house.send("tick", data=b"bad", number=1)).body == answer.body, "a repetition gets the same"
+        assert (await house.send("tick", data=b"on", number=2)).body == b"ton"
+        stateless = await house.send(None, session="", data=b"bad")
+        assert (stateless.status, stateless.code) == (422, "invalid_observation")
+
+    play()
 
 
 def test_a_start_that_raises_begins_no_session(tmp_path):

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ludus.cli import options, outcome, watch
+from ludus.cli.command_line import command_line, project_words
+from ludus.cli.extras import expect_installed
 from ludus.experiment import progress
 
 if TYPE_CHECKING:
@@ -94,6 +96,9 @@ def run(args: argparse.Namespace) -> int:
 
         return demo_calls.run(project=args.project, seconds=args.seconds or _CALLS_S)
     lesson = _CART if args.quick else _LANDER
+    expect_installed("torch", "gymnasium", "matplotlib", "PIL", "pygame", extra="train")
+    if not args.quick:
+        expect_installed("Box2D", extra="train")
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]{lesson.env}[/bold]: {lesson.goal}.")
     seconds = args.seconds or lesson.seconds
@@ -186,15 +191,12 @@ def _sum_up(console: Console, folder: Path, files: list[Path], *, is_done: bool,
     console.print("\nTo look at:")
     for path in files:
         console.print(f"  {path}")
-    where = "" if project == "trials" else f" --project {project}"
-    commands = {
-        f"ludus watch {folder.name}{where}": "see it play again",
-        f"ludus resume {folder.name}{where}": "let it learn on; it had to stop for the time",
-        f"ludus list{where}": "what was trained so far",
-        "ludus train ppo CartPole-v1": "train something else",
-    }
-    if is_done:
-        del commands[f"ludus resume {folder.name}{where}"]
+    where = project_words(project)
+    commands = {command_line("watch", folder.name, *where): "see it play again"}
+    if not is_done:
+        commands[command_line("resume", folder.name, *where)] = "let it learn on; it had to stop for the time"
+    commands[command_line("list", *where)] = "what was trained so far"
+    commands[command_line("train", "ppo", "CartPole-v1")] = "train something else"
     console.print("\nTo go on:")
     width = max(map(len, commands))
     for command, what in commands.items():

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for kind in ("start", "tick", "end"):
         default = f"fake_actor_{kind}_return"
         parser.add_argument(
-            f"--{kind}-return", metavar="TEXT", default=default, help=f"what a {kind} is answered (default: {default})"
+            f"--{kind}-return", metavar="TEXT", default=default, help=f"answer to {kind} (default: {default})"
         )
     parser.add_argument("--echo", action="store_true", help="answer what is sent instead")
     options.add_secrets(parser, token="bearer token that games must send", secret="secret that games must sign with")

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ludus.cli import options
+from ludus.cli.command_line import command_line
 from ludus.experiment import results
 
 __all__ = ["add_arguments", "run"]
@@ -33,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     folders = results.trained_trials(args.project)
     if not folders:
-        print(f"There are no trials in {Path(args.project).absolute()}. Begin one with: ludus train ppo CartPole-v1")
+        begin = command_line("train", "ppo", "CartPole-v1")
+        print(f"There are no trials in {Path(args.project).absolute()}. Begin one with: {begin}")
         return 0
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("trial", "algorithm", "environment"):

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 import ludus
-from ludus import errors, garbage
-from ludus.cli import options
+from ludus import errors, garbage, spelling
+from ludus.cli import error_report, options
 
 __all__ = ["entry", "main"]
 
@@ -34,7 +34,7 @@ _COMMANDS = {
     "resume": _Command("resume", "go on with a trial after a stop, a kill or a reboot"),
     "evaluate": _Command("evaluate", "play episodes with a trial's policy and tell its return"),
     "list": _Command("listing", "the trials of a project: how far they are, what they reached"),
-    "plot": _Command("plotting", "the learning curve of one or several trials, as a PNG"),
+    "plot": _Command("plotting", "the learning curve of one or several trials, as a PNG, SVG or PDF"),
     "watch": _Command("watch", "see a trial's policy play, in the terminal or as a GIF"),
     "serve": _Command("serve", "answer games with a trial's policy: ludus serve TRIAL --port 8000"),
     "promote": _Command("promote", "have new sessions play another version of a trial's model"),
@@ -58,9 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in words if not word.startswith("-")), None)
     if command is not None and command not in _COMMANDS:
-        from ludus.discovery import names as naming
-
-        print(f"ludus: there is no command {command!r}. {naming.nearest(command, _COMMANDS)}", file=sys.stderr)
+        print(f"ludus: there is no command {command!r}. {spelling.nearest(command, _COMMANDS)}", file=sys.stderr)
         return 2
     if command is None:
         return _without_command(words)
@@ -80,12 +78,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(end.code or 0)
     except SystemExit as end:
         return _exited(command, end.code)
-    except errors.LudusError as error:
-        print(f"ludus {command}: {error}", file=sys.stderr)
+    except (errors.LudusError, OSError) as error:
+        print(f"ludus {command}: {error_report.report(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"ludus {command}: interrupted", file=sys.stderr)
         return 130
+    except Exception as error:
+        if not error_report.user_frames(error):
+            raise  # our own bug: all of the traceback is of use
+        print(f"ludus {command}: {type(error).__name__}: {error_report.report(error)}", file=sys.stderr)
+        return 1
 
 
 def _exited(command: str, code: str | int | None) -> int:
@@ -124,6 +127,7 @@ def entry() -> NoReturn:
     Taking apart all that torch has loaded takes half a second that nobody needs; what wants to be told of the end is.
     """
     garbage.collect_seldom()
+    logging.getLogger().addHandler(error_report.ConsoleHandler())
     code = main()
     logging.shutdown()
     atexit._run_exitfuncs()

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Collection
 from typing import Any, NoReturn, Protocol
 
-from ludus import errors, options
+from ludus import errors, options, spelling
 from ludus import secret as secrets
 
 __all__ = [
@@ -98,17 +98,10 @@ def unknown_option(parser: argparse.ArgumentParser, words: Collection[str]) -> s
             return None
         name = word.split("=", 1)[0]
         if word.startswith("--") and name not in known:
-            from ludus.discovery import names as naming
-
-            hint = naming.nearest(name, known) if _has_near(name, known) else "See --help for those there are."
-            return f"there is no option {name}. {hint}"
+            near = spelling.suggest(name, known)
+            hint = f"Did you mean {near[0]!r}?" if near else "See --help for those there are."
+            return f"there is no option {name}. {spelling.absence(name) or hint}"
     return None
-
-
-def _has_near(name: str, known: Collection[str]) -> bool:
-    import difflib
-
-    return bool(difflib.get_close_matches(name, known, n=1))
 
 
 def _parser(config: Any, name: str) -> Callable[[str], Any]:

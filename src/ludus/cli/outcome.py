@@ -6,13 +6,13 @@ import argparse
 import json
 import math
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from ludus.cli.command_line import command_line, project_words
 from ludus.experiment import progress, results
 
 __all__ = ["OnProgress", "Run", "add_arguments", "follow", "process_began"]
@@ -146,9 +146,8 @@ def _find(project: str, trial: str | None, *, began: float) -> Path | None:
 def _stopped(folder: Path | None, project: str) -> str:
     if folder is None or (summary := results.summarise(folder)).saved_step is None:
         return "\nstopped before the first checkpoint; there is nothing to go on with."
-    words = ["ludus", "resume", summary.name]
     if folder.absolute().parent != Path(project).absolute():
-        words[-1] = os.path.relpath(folder)
-    elif project != "trials":
-        words += ["--project", project]
-    return f"\nstopped at step {summary.saved_step:,}; go on with: {shlex.join(words)}"
+        resume = command_line("resume", os.path.relpath(folder))
+    else:
+        resume = command_line("resume", summary.name, *project_words(project))
+    return f"\nstopped at step {summary.saved_step:,}; go on with: {resume}"

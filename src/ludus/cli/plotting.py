@@ -1,4 +1,4 @@
-"""`ludus plot TRIAL…`: the learning curve of one or several trials, as a PNG.
+"""`ludus plot TRIAL…`: the learning curve of one or several trials, as a PNG, SVG or PDF.
 
 ludus plot 20261115-201402                              # trials/20261115-201402/learning_curve.png
 ludus plot monday tuesday --out both.png
@@ -19,7 +19,7 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trials", metavar="TRIAL", nargs="+", help="names in the project folder, or paths of folders")
     parser.add_argument(
-        "--out", metavar="FILE.png", type=Path, help="where it is drawn (default: TRIAL/learning_curve.png)"
+        "--out", metavar="FILE", type=Path, help="a .png, .svg or .pdf file (default: TRIAL/learning_curve.png)"
     )
     options.add_project(parser)
 

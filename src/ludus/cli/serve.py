@@ -8,13 +8,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ludus import errors
 from ludus.cli import options
+from ludus.cli.command_line import command_line, project_words
+from ludus.cli.extras import expect_installed
 from ludus.options import option
+
+if TYPE_CHECKING:
+    from ludus.remote.model import RemoteModel
 
 __all__ = ["add_arguments", "parse_arguments", "parse_canaries", "parse_canary", "run"]
 
@@ -54,6 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    expect_installed("torch", extra="train")
+    expect_installed("uvloop", "httptools", extra="serve")
     from ludus.remote import stopping, training, trial
     from ludus.remote.serving import serve
 
@@ -64,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
         chosen[name] = options.find_secret(name, chosen[name], chosen.pop(f"{name}_file"))
     folder = training.find(args.trial, args.project).path
     made = trial.init(project=folder.parent, trial=folder.name)
+    remote = None
     try:
         remote = serve(
             folder,
@@ -77,13 +86,48 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps({"url": remote.url, "trial": str(folder)}), flush=True)
         else:
-            share = "".join(f", {tag} for {part:.4g} of new sessions" for tag, part in canary.items())
-            print(f"serving {folder.name} ({args.version}{share}) at {remote.url}; Ctrl-C ends it", flush=True)
+            print("\n".join(_describe(folder, args, canary, remote.url, chosen)), flush=True)
         stopping.run_until_asked_to_stop()
+    except KeyboardInterrupt:  # before it waited for that
+        if remote is None:
+            raise
     finally:
         made.close()
     print("all sessions have ended", file=sys.stderr)
     return 0
+
+
+def _describe(
+    folder: Path, args: argparse.Namespace, canary: Mapping[str, float], url: str, gateway: Mapping[str, Any]
+) -> list[str]:
+    """What is served where, by which version, and a request to try it with."""
+    if args.actor is not None:
+        share = "".join(f", {tag} for {part:.4g} of new sessions" for tag, part in canary.items())
+        return [f"serving {folder.name} ({args.version}{share}) at {url}; Ctrl-C ends it"]
+    from ludus.experiment.wiring import MODEL
+    from ludus.remote.example_request import example_curl
+    from ludus.remote.model import RemoteModel
+
+    model = RemoteModel(MODEL)
+    numbers = {tag: _number(model, tag) for tag in (args.version, *canary)}
+    share = "".join(f", version {numbers[tag]} ({tag}) for {part:.4g} of new sessions" for tag, part in canary.items())
+    lines = [
+        f"serving {folder.name}, version {numbers[args.version]} ({args.version}){share}, at {url}; Ctrl-C ends it"
+    ]
+    if model.step not in numbers.values():
+        promote = command_line("promote", args.trial, *project_words(args.project))
+        lines.append(f"version {model.step} is newer and is not served; to have new sessions play it: {promote}")
+    if gateway["secret"] is not None:
+        lines.append("requests must be signed: docs/protocol.md, or a client of docs/clients.md")
+    else:
+        curl = example_curl(url, model.get_model().spec.obs, has_token=gateway["token"] is not None)
+        lines.append(f"try it: {curl}")
+    return lines
+
+
+def _number(model: RemoteModel, version: str) -> int | str:
+    """What a tag stands for now."""
+    return model.step if version in ("latest", "follow") else model.tags().get(version, version)
 
 
 def parse_canaries(texts: Iterable[str]) -> dict[str, float]:

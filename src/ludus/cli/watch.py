@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from ludus.cli import options
+from ludus.cli.extras import expect_installed
 from ludus.experiment import half_blocks, results
 from ludus.options import option
 
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     chosen = _Episodes(**(asdict(_Episodes()) | options.given_options(args, _Episodes())))
     folder = results.find_trained(args.trial, project=args.project)
+    expect_installed("torch", *(["PIL"] if args.gif else []), extra="train")
     from ludus.experiment import player, recording, training, watching  # bring torch
 
     config = training.load_config(folder)

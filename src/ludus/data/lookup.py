@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ludus import spelling
 from ludus.errors import ConfigError
 
 __all__ = ["load_attribute"]
@@ -21,7 +21,7 @@ __all__ = ["load_attribute"]
 def load_attribute(text: str, *, what: str) -> Any:
     """What `module:name` or `path/to/file.py:name` names. Raises `ConfigError` that says what is missing.
 
-    Modules are looked for in the current folder, too.
+    Modules are looked for in the current folder, too; what a file imports, also in the file's own.
     """
     where, _, path = text.rpartition(":")
     found: Any = _from_file(text, where, what) if where.endswith(".py") else _from_module(text, where, what)
@@ -57,6 +57,8 @@ def _from_file(text: str, where: str, what: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(key, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{text!r} names no {what}: {path} cannot be loaded as Python.")
+    if str(path.parent) not in sys.path:  # as for a script: what lies beside it can be imported, now and later
+        sys.path.insert(0, str(path.parent))
     sys.modules[key] = module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -67,5 +69,5 @@ def _from_file(text: str, where: str, what: str) -> ModuleType:
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = spelling.suggest(word, known)
     return f" Did you mean {near[0]!r}?" if near else ""

@@ -7,10 +7,8 @@ own.watch_names(names.below(names.worker_root("chess", "monday")), told)
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
-
 from ludus import errors
+from ludus.spelling import nearest
 
 __all__ = [
     "below",
@@ -88,17 +86,6 @@ def check(name: str) -> str:
 def is_at_or_below(name: str, root: str) -> bool:
     """Whether `name` is `root` or below it: `a` and `a/b` are, for the root `a`; `ab` is not."""
     return name == root or name.startswith(f"{root}/")
-
-
-def nearest(word: str, known: Iterable[str], *, max_listed: int = 8) -> str:
-    """A sentence to end an error message with: the known word that was probably meant, or else some of them."""
-    choices = sorted(set(known))
-    near = difflib.get_close_matches(word, choices, n=1)
-    if near:
-        return f"Did you mean {near[0]!r}?"
-    if not choices:
-        return "There are none."
-    return f"There are: {', '.join(choices[:max_listed])}{', …' if len(choices) > max_listed else ''}."
 
 
 def _part(text: str, what: str) -> str:

@@ -54,5 +54,5 @@ class Failures:
             text = "".join(traceback.format_exception(error)).rstrip()
             raise EnvError(
                 f"{self.last}. That was failure {in_a_row} without a good step between them, so the world is given up."
-                + (f" The last one:\n{text}" if is_traced else "")
+                + (f"\n{text}" if is_traced else "")
             ) from error

@@ -10,14 +10,13 @@ Settings come, the later over the earlier, from the classes' defaults, from the 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ludus import options
+from ludus import options, spelling
 from ludus.envs import registry as env_names
 from ludus.errors import ConfigError
 from ludus.experiment import presets
@@ -156,8 +155,9 @@ def resolve(algorithm: str, env: str, settings: Mapping[str, Any] | None = None)
         shares: dict[str, dict[str, Any]] = {part: {} for part in parts}
         for name, value in layer.items():
             if name not in homes:
-                near = difflib.get_close_matches(name, homes, n=2)
+                near = spelling.suggest(name, homes, num=2)
                 hint = f"Did you mean {' or '.join(near)}?" if near else "`ludus train --help` lists all."
+                hint = spelling.absence(name) or hint
                 raise ConfigError(f"there is no setting {name!r} for {algorithm} on {env}. {hint}")
             shares[homes[name]][name] = value
         parts = {part: options.replace(config, shares[part]) for part, config in parts.items()}

@@ -1,4 +1,4 @@
-"""A learning curve as a PNG: returns over environment steps, below them speed and lag; several trials side by side.
+"""A learning curve as a file: returns over environment steps, below them speed and lag; several trials side by side.
 
 plot([Path("trials/monday"), Path("trials/tuesday")], Path("both.png"))
 """
@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from ludus import errors
 from ludus.experiment.metrics import METRICS_FILE, read_metrics
 
-__all__ = ["plot"]
+__all__ = ["FORMATS", "plot"]
+
+FORMATS = (".png", ".svg", ".pdf")
 
 _COLOURS = ("#2a6fb0", "#d1603d", "#3c8d5a", "#8a5aa8", "#b58a1f", "#4a9ba8", "#a84a6e", "#6b6b6b")
 _INK, _FAINT = "#333333", "#dddddd"
@@ -31,8 +33,13 @@ class _Curve(NamedTuple):
 def plot(folders: Sequence[Path], path: Path) -> Path:
     """Draw the learning curves of these trials into `path`, and return it.
 
-    Raises `TrainingError` for a trial that has no returns yet, `MissingExtra` without matplotlib.
+    Its ending says in which of the `FORMATS`. Raises `ConfigError` for another one, `TrainingError` for a trial that
+    has no returns yet, `MissingExtra` without matplotlib.
     """
+    if path.suffix.lower() not in FORMATS:
+        raise errors.ConfigError(
+            f"{path} ends in {path.suffix or 'nothing'}, which is no format of a plot. There are {', '.join(FORMATS)}."
+        )
     try:
         from matplotlib import ticker
         from matplotlib.figure import Figure
@@ -55,7 +62,7 @@ def plot(folders: Sequence[Path], path: Path) -> Path:
     axes[-1].xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: _count(value)))
     axes[-1].xaxis.set_major_locator(ticker.MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10]))
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png")
+    figure.savefig(path, format=path.suffix[1:].lower())
     return path
 
 

@@ -10,11 +10,12 @@ game.close()
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import ssl
 from typing import Any, cast
 
-from ludus.gateway.client import Course, GameError, Place, Retries
+from ludus.gateway.client import MAX_ANSWER_BYTES, MAX_HEAD_BYTES, Course, GameError, Place, Retries, too_large
 
 __all__ = ["AsyncGameClient", "Response"]
 
@@ -42,7 +43,8 @@ class Response:
 class _Wire(asyncio.Protocol):
     """A connection with one request under way at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
+        self._max_answer_bytes = max_answer_bytes
         self._transport: asyncio.Transport | None = None
         self._buffer = b""
         self._answer: asyncio.Future[Response] | None = None
@@ -70,12 +72,16 @@ class _Wire(asyncio.Protocol):
         buffer = self._buffer = self._buffer + data if self._buffer else data
         end = buffer.find(_END)
         if end < 0:
+            if len(buffer) > MAX_HEAD_BYTES:
+                self._refuse(answer, ConnectionError("the headers of this answer do not end"))
             return
         head = buffer[:end]
         length = _LENGTH.search(head)
-        if length is None or len(head) < 12:
-            self.close()
-            answer.set_exception(ConnectionError("this answer has no content-length, or is not HTTP/1.1"))
+        if length is None or not head[9:12].isdigit():
+            self._refuse(answer, ConnectionError("this answer has no content-length, or is not HTTP/1.1"))
+            return
+        if len(length[1]) > 18 or int(length[1]) > self._max_answer_bytes:
+            self._refuse(answer, too_large(self._max_answer_bytes, int(head[9:12])))
             return
         total = end + 4 + int(length[1])
         if len(buffer) < total:
@@ -85,6 +91,10 @@ class _Wire(asyncio.Protocol):
         if len(buffer) > total or _CLOSE.search(head) is not None:
             self.close()
         answer.set_result(Response(int(head[9:12]), head, buffer[end + 4 : total]))
+
+    def _refuse(self, answer: asyncio.Future[Response], error: Exception) -> None:
+        self.close()
+        answer.set_exception(error)
 
     def close(self) -> None:
         """Hang up, also in the middle of a request."""
@@ -108,6 +118,7 @@ class AsyncGameClient:
         numbered: bool = True,
         timeout_s: float | None = 10.0,
         retries: int = 5,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
         token: str | None = None,
         secret: str | None = None,
         key: str = "game",
@@ -118,6 +129,7 @@ class AsyncGameClient:
         self._is_plain = secret is None
         self._timeout_s = timeout_s
         self._retries = retries
+        self._max_answer_bytes = max_answer_bytes
         self._context = context
         self._wire: _Wire | None = None
         self._line = f"POST {self._place.path} HTTP/1.1\r\nhost: {self._place.authority}\r\n"
@@ -230,7 +242,8 @@ class AsyncGameClient:
     async def _connect(self) -> _Wire:
         place = self._place
         context = (self._context or ssl.create_default_context()) if place.is_tls else None
-        making = asyncio.get_running_loop().create_connection(_Wire, place.host, place.port, ssl=context)
+        make = functools.partial(_Wire, self._max_answer_bytes)
+        making = asyncio.get_running_loop().create_connection(make, place.host, place.port, ssl=context)
         _, wire = await asyncio.wait_for(making, self._timeout_s)
         self._wire = wire
         return wire

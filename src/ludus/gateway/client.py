@@ -11,7 +11,9 @@ became of it (`OutcomeUnknown`), the next call is a step of its own all the same
 
 from __future__ import annotations
 
+import functools
 import http.client
+import io
 import json
 import select
 import socket
@@ -25,10 +27,23 @@ from typing import Any
 from ludus import errors
 from ludus.gateway.auth import sign
 
-__all__ = ["Course", "GameClient", "GameError", "Place", "Retries", "check_header"]
+__all__ = [
+    "MAX_ANSWER_BYTES",
+    "MAX_HEAD_BYTES",
+    "Course",
+    "GameClient",
+    "GameError",
+    "Place",
+    "Retries",
+    "check_header",
+    "too_large",
+]
 
 _NOT_RUN = ("overloaded", "shutting_down", "timeout", "replayed")  # the step did not run: the same may be sent again
-_RAN = ("actor_failed", "deadline_exceeded")  # the step has its number, whatever became of it
+_RAN = ("actor_failed", "invalid_observation", "deadline_exceeded")  # the step has its number, whatever became of it
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_HEAD_BYTES = 64 * 1024
+_PIECE = 1 << 16  # of a chunked answer: http.client makes room for as much as a chunk says it has
 _SECOND_PAUSE_S = 0.1
 _MAX_PAUSE_S = 5.0
 
@@ -239,8 +254,8 @@ class GameClient:
 
     Without a `session` each episode has an id of its own. `run` names this life of the game: if it crashes and comes
     back with another one, its old session is ended. Steps are `numbered` unless told otherwise; only then may one whose
-    connection broke be sent again, up to `retries` times. `timeout_s` is how long one sending may take.
-    Problems raise `GameError`; a server that is not there `Unreachable`.
+    connection broke be sent again, up to `retries` times. `timeout_s` is how long one sending may take with its answer,
+    and `max_answer_bytes` how large that may be. Problems raise `GameError`; a server that is not there `Unreachable`.
     """
 
     def __init__(
@@ -252,6 +267,7 @@ class GameClient:
         numbered: bool = True,
         timeout_s: float = 10.0,
         retries: int = 5,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
         token: str | None = None,
         secret: str | None = None,
         key: str = "game",
@@ -261,6 +277,7 @@ class GameClient:
         self._course = Course(session, run=run, numbered=numbered, token=token, secret=secret, key=key)
         self._timeout_s = timeout_s
         self._retries = retries
+        self._limits = _Limits(timeout_s, max_answer_bytes)
         self._context = context
         self._connection: http.client.HTTPConnection | None = None
         self._sleep: Callable[[float], None] = time.sleep
@@ -341,6 +358,7 @@ class GameClient:
     ) -> tuple[http.client.HTTPResponse, bytes]:
         """Send a step and read its answer, which may come before all is sent: then the server wants no more of it."""
         was_cut = None
+        self._limits.begin(connection.sock)
         try:
             connection.request("POST", self._place.path, data, headers)
         except OSError as error:
@@ -351,7 +369,11 @@ class GameClient:
             response = connection.getresponse()
             if response.length is None and not response.chunked:  # headers that were cut off are none to http.client
                 raise http.client.IncompleteRead(b"")
-            body = response.read()
+            if (response.length or 0) > self._limits.max_bytes:
+                raise too_large(self._limits.max_bytes, response.status)
+            body = b"".join(iter(lambda: response.read(_PIECE), b"")) if response.chunked else response.read()
+        except ValueError as error:  # http.client does not check all that it reads
+            raise http.client.HTTPException(f"the answer is not HTTP: {error}") from error
         except (OSError, http.client.HTTPException):
             if was_cut is not None:
                 raise was_cut from None
@@ -371,7 +393,72 @@ class GameClient:
             else:
                 self._connection = http.client.HTTPConnection(place.host, place.port, timeout=self._timeout_s)
             self._connection.connect()
+            make = functools.partial(_Answer, limits=self._limits)
+            self._connection.response_class = make  # type: ignore[assignment]
         return self._connection
+
+
+class _Limits:
+    """What one answer may take: time and bytes, however slowly or for however long a server sends."""
+
+    def __init__(self, timeout_s: float, max_bytes: int) -> None:
+        self._timeout_s = timeout_s
+        self.max_bytes = max_bytes
+        self._until = 0.0
+        self._num_bytes = 0
+
+    def begin(self, connection: socket.socket | None) -> None:
+        self._until = time.monotonic() + self._timeout_s
+        self._num_bytes = 0
+        if connection is not None and connection.gettimeout() != self._timeout_s:
+            connection.settimeout(self._timeout_s)
+
+    def before_read(self, connection: socket.socket) -> None:
+        """Raise `TimeoutError` if time is up. The socket's own timeout is as good while most of it is left."""
+        left_s = self._until - time.monotonic()
+        if left_s <= 0.0:
+            raise TimeoutError(f"the answer was not whole after {self._timeout_s:g} s")
+        if left_s < 0.9 * self._timeout_s:
+            connection.settimeout(left_s)
+
+    def after_read(self, num_bytes: int) -> None:
+        self._num_bytes += num_bytes
+        if self._num_bytes > self.max_bytes + MAX_HEAD_BYTES:
+            raise too_large(self.max_bytes, 0)
+
+
+class _Answer(http.client.HTTPResponse):
+    """A response that is read within limits."""
+
+    def __init__(self, sock: socket.socket, *args: Any, limits: _Limits, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp = io.BufferedReader(_LimitedReader(self.fp.detach(), sock, limits))
+
+
+class _LimitedReader(io.RawIOBase):
+    def __init__(self, raw: io.RawIOBase, connection: socket.socket, limits: _Limits) -> None:
+        self._raw = raw
+        self._connection = connection
+        self._limits = limits
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._limits.before_read(self._connection)
+        num_bytes: int | None = self._raw.readinto(buffer)
+        self._limits.after_read(num_bytes or 0)
+        return num_bytes
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def too_large(max_bytes: int, status: int) -> GameError:
+    return GameError(
+        "answer_too_large", status, f"the answer has more than {max_bytes} bytes; max_answer_bytes is the limit"
+    )
 
 
 def parse_versions(text: str) -> dict[str, int]:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from ludus.errors import InvalidObservation
 from ludus.gateway.actor import as_bytes
 from ludus.gateway.step import Answer, Step, problem
 
@@ -107,7 +108,9 @@ async def _without_exit(output: Awaitable[Any]) -> Any:
 
 
 def failure(step: Step, error: BaseException) -> Answer:
-    """An actor raised: the game gets an id, under which the log has the traceback."""
+    """An actor raised: the game gets an id, under which the log has the traceback; of its own mistake, the sentence."""
+    if isinstance(error, InvalidObservation):
+        return problem("invalid_observation", f"{step.kind or 'stateless tick'}: {error}")
     text = "".join(traceback.format_exception(error))
     return _failed(step, f"raised {type(error).__name__}; the server's log has more under the id", text)
 

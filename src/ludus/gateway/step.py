@@ -32,6 +32,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "out_of_order": (409, "the step's number is not the next one"),
     "session_lost": (410, "the session was lost with its process"),
     "too_large": (413, "the request is larger than the server takes"),
+    "invalid_observation": (422, "the actor cannot use what the game sent"),
     "actor_failed": (500, "the actor raised an error"),
     "not_implemented": (501, "the request needs something that the server does not have"),
     "overloaded": (503, "the server has no room"),

@@ -25,7 +25,7 @@ from ludus.data.nest import Nest
 from ludus.data.segment import Segment
 from ludus.data.spec import ArraySpec
 from ludus.data.trajectory import TrajectoryWriter
-from ludus.errors import DataError
+from ludus.errors import DataError, InvalidObservation
 from ludus.gateway.actor import Actor
 from ludus.gateway.session import Session
 from ludus.learn.policies.served import ServedPolicy
@@ -87,7 +87,7 @@ class PolicyActor(Actor):
     async def tick(self, data: bytes) -> bytes:
         told, is_json = decode_body(data)
         if told.get("obs") is None:
-            raise DataError(
+            raise InvalidObservation(
                 f"the body has no obs, only {sorted(map(str, told))}. An observation that is a dict goes there"
             )
         obs, mask = self._observation(told["obs"]), self._mask(told)
@@ -147,17 +147,19 @@ class PolicyActor(Actor):
         except ValueError:  # lists of several lengths
             is_mask = False
         if not is_mask:
-            raise DataError(f"a mask has {size} booleans, of which one is true at least; this one is {told['mask']!r}")
+            raise InvalidObservation(
+                f"a mask has {size} booleans, of which one is true at least; this one is {told['mask']!r}"
+            )
         return mask
 
 
 def decode_body(data: bytes) -> tuple[dict[str, Any], bool]:
-    """What a body says, and whether it is JSON; a bare observation becomes {"obs": …}. Raises `DataError`."""
+    """What a body says, and whether it is JSON; a bare observation becomes {"obs": …}. Raises `InvalidObservation`."""
     is_json = bool(data) and data[0] in _JSON_BEGINS
     try:
         told = _from_json(data) if is_json else _from_msgpack(data)
-    except msgspec.DecodeError as error:
-        raise DataError(f"the body is neither JSON nor msgpack: {error}") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidObservation(f"the body is neither JSON nor msgpack: {error}") from None
     return (told if isinstance(told, dict) else {"obs": told}), is_json
 
 
@@ -165,25 +167,45 @@ def _reward(told: dict[str, Any]) -> float:
     try:
         return float(told.get("reward", 0.0))
     except (TypeError, ValueError):
-        raise DataError(f"a reward is a number; this one is {told['reward']!r}") from None
+        raise InvalidObservation(f"a reward is a number; this one is {told['reward']!r}") from None
 
 
 def _as_spec(value: Any, spec: Nest, path: str) -> Nest:
-    """Plain lists and bytes as the arrays that the policy takes. Raises `DataError`, which names the leaf."""
+    """Plain lists and bytes as the arrays that the policy takes. Raises `InvalidObservation`, which names the leaf."""
     if isinstance(spec, dict):
         if not isinstance(value, dict) or value.keys() != spec.keys():
-            raise DataError(f"{path} must have the keys {sorted(spec)}")
+            raise InvalidObservation(f"{path} must have the keys {sorted(spec)}")
         return {key: _as_spec(value[key], spec[key], f"{path}/{key}") for key in spec}
     if isinstance(spec, list | tuple):
         if not isinstance(value, list) or len(value) != len(spec):
-            raise DataError(f"{path} must have {len(spec)} entries")
+            raise InvalidObservation(f"{path} must have {len(spec)} entries")
         return type(spec)(_as_spec(v, s, f"{path}/{i}") for i, (v, s) in enumerate(zip(value, spec, strict=True)))
     assert isinstance(spec, ArraySpec)
     try:
-        array = np.frombuffer(value, spec.dtype) if isinstance(value, bytes) else np.asarray(value, spec.dtype)
-        return array.reshape(spec.shape)
-    except (ValueError, TypeError) as error:
-        raise DataError(f"{path} is not an array {spec.shape} of {np.dtype(spec.dtype)}: {error}") from None
+        if isinstance(value, bytes):
+            return np.frombuffer(value, spec.dtype).reshape(spec.shape)
+        array = _as_array(value, spec.dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidObservation(f"{path} must be an array of shape {spec.shape} and {spec.dtype}: {error}") from None
+    if array.shape != spec.shape:
+        raise InvalidObservation(
+            f"{path} must be an array of shape {spec.shape} and {spec.dtype}; this one has the shape {array.shape}"
+        )
+    return array
+
+
+def _as_array(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
+    """Plain numbers as an array. Raises `ValueError` for what is no number, or no integer where one is needed."""
+    given = np.asarray(value)
+    if given.dtype.kind not in "biuf":  # NumPy would take a null for NaN
+        raise ValueError("it is not made of numbers only")
+    if dtype.kind == "f":
+        return given.astype(dtype)
+    with np.errstate(invalid="ignore"):  # what does not fit is found right below
+        array = given.astype(dtype)
+    if not np.array_equal(array, given):
+        raise ValueError(f"{given[array != given].flat[0]} is no {dtype}")
+    return array
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Which version is served: a tag that is moved forward by `promote`, and back by `rollback`.
 
-Every move is written down beside the model's versions, so that it can be taken back.
+Every move is written down beside the model's versions, so that it can be taken back. Until a person moves it, the tag
+of a trial that is served follows the newest version.
 """
 
 from __future__ import annotations
@@ -9,25 +10,31 @@ import json
 import logging
 import time
 from pathlib import Path
+from typing import Any
 
 from ludus import files
 from ludus.errors import ConfigError
 from ludus.services.weights.store import VersionStore
 
-__all__ = ["PRODUCTION", "history", "promote", "rollback"]
+__all__ = ["PRODUCTION", "history", "is_chosen", "promote", "rollback"]
 
 PRODUCTION = "production"
 _LOG = logging.getLogger(__name__)
 
 
-def promote(folder: Path, model: str, version: int | str = "latest", *, tag: str = PRODUCTION) -> int:
-    """Have `tag` stand for a version from now on: sessions that begin play it, those that are live keep theirs."""
+def promote(
+    folder: Path, model: str, version: int | str = "latest", *, tag: str = PRODUCTION, by_default: bool = False
+) -> int:
+    """Have `tag` stand for a version from now on: sessions that begin play it, those that are live keep theirs.
+
+    `by_default`: nobody asked for this version; the tag goes on following the newest.
+    """
     store = VersionStore(folder / "models")
     number = store.resolve(model, version)
     store.tag(model, tag, number)
     known = history(folder, model, tag=tag)
-    if not known or known[-1] != number:
-        _note(folder, model, tag, number)
+    if not known or known[-1] != number or (not by_default and not is_chosen(folder, model, tag=tag)):
+        _note(folder, model, tag, number, by_default=by_default)
     return number
 
 
@@ -45,31 +52,42 @@ def rollback(folder: Path, model: str, *, tag: str = PRODUCTION) -> int:
 def history(folder: Path, model: str, *, tag: str = PRODUCTION) -> list[int]:
     """What the tag has stood for, oldest first; what was taken back is left out."""
     stack: list[int] = []
-    try:
-        lines = _path(folder, model).read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return stack
-    for line in lines:
-        try:
-            move = json.loads(line)
-            its_tag, number, is_back = move["tag"], int(move["number"]), bool(move["is_back"])
-        except (ValueError, TypeError, KeyError):
-            _LOG.warning("a line of %s is damaged and left out: %.80r", _path(folder, model), line)
-            continue
-        if its_tag != tag:
-            continue
-        if not is_back:
-            stack.append(number)
-        elif stack:
-            stack.pop()
+    for move in _moves(folder, model, tag):
+        if move["is_back"]:
+            del stack[-1:]
+        elif not stack or stack[-1] != move["number"]:
+            stack.append(move["number"])
     return stack
 
 
-def _note(folder: Path, model: str, tag: str, number: int, *, is_back: bool = False) -> None:
+def is_chosen(folder: Path, model: str, *, tag: str = PRODUCTION) -> bool:
+    """Whether a person has moved the tag: then it stays where it was put."""
+    return any(not move.get("by_default", False) for move in _moves(folder, model, tag))
+
+
+def _moves(folder: Path, model: str, tag: str) -> list[dict[str, Any]]:
+    try:
+        lines = _path(folder, model).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    moves: list[dict[str, Any]] = []
+    for line in lines:
+        try:
+            move = json.loads(line)
+            move = {**move, "tag": move["tag"], "number": int(move["number"]), "is_back": bool(move["is_back"])}
+        except (ValueError, TypeError, KeyError):
+            _LOG.warning("a line of %s is damaged and left out: %.80r", _path(folder, model), line)
+            continue
+        if move["tag"] == tag:
+            moves.append(move)
+    return moves
+
+
+def _note(folder: Path, model: str, tag: str, number: int, *, is_back: bool = False, by_default: bool = False) -> None:
     # The versions that it may go back to must stay: each has a tag of its own.
     store = VersionStore(folder / "models")
     store.tag(model, f"{tag}-{number}", number)
-    move = {"time": time.time(), "tag": tag, "number": number, "is_back": is_back}
+    move = {"time": time.time(), "tag": tag, "number": number, "is_back": is_back, "by_default": by_default}
     files.append_line(_path(folder, model), json.dumps(move).encode())
 
 

@@ -102,8 +102,8 @@ def serve(
     """Serve a trial that `ludus.init` was called for; `gateway` are the arguments of `RemoteActor`.
 
     A training run is served by a `PolicyActor`; another trial needs its `actor`, as `module:Class`. The tag
-    `production` stands for the newest version when a trial is served for the first time; `promote` moves it. `trust`:
-    run code of the trial that was made by another user or on another machine, from now on. What is wrong raises
+    `production` stands for the newest version, until `promote` or `rollback` moves it. `trust`: run code of the trial
+    that was made by another user or on another machine, from now on. What is wrong raises
     `ConfigError` before any process is started.
     """
     shares = shares_of(version, canary or {})
@@ -113,9 +113,9 @@ def serve(
     if trust:
         trust_trial(folder)
     if actor is None:
-        model = publish_trained(folder)
-        if promotion.PRODUCTION not in model.tags():
-            promotion.promote(folder, MODEL)
+        publish_trained(folder)
+        if not promotion.is_chosen(folder, MODEL):
+            promotion.promote(folder, MODEL, by_default=True)
         made: Any = PolicyActor
         arguments: dict[str, Any] = {"model": MODEL, **(actor_args or {})}
         route = shares
@@ -141,7 +141,10 @@ def _check_versions(folder: Path, wanted: Iterable[str], models: Collection[str]
         number = int(each) if each.isdecimal() else None
         if not any((tags[model].get(each) if number is None else number) in numbers[model] for model in models):
             known = "; ".join(f"{model}: {', '.join(map(str, (*numbers[model], *tags[model])))}" for model in models)
-            raise errors.ConfigError(f"there is no version {each!r} that sessions could play. There are of {known}")
+            give = "" if number is not None else f". Give a version that tag: ludus promote {folder.name} --tag {each}"
+            raise errors.ConfigError(
+                f"there is no version {each!r} that sessions could play. There are of {known}{give}"
+            )
         for model in models:
             wanted_here = tags[model].get(each) if number is None else number
             if wanted_here in numbers[model]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from typing import Any, cast
 
+from ludus import spelling
 from ludus.data.lookup import load_attribute
 from ludus.errors import ConfigError
 from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig
@@ -24,9 +24,12 @@ def algorithm_class(name: str) -> type[Algorithm[Any]]:
             raise ConfigError(f"{name!r} is not a subclass of ludus.learn.algorithms.algorithm.Algorithm.")
         return found
     if name.lower() not in _HOMES:
-        near = difflib.get_close_matches(name.lower(), NAMES, n=1, cutoff=0.4)
-        hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(NAMES)}, or module:Class of your own."
-        raise ConfigError(f"there is no algorithm {name!r}. {hint}")
+        there_are = f"There are {', '.join(NAMES)}, or module:Class of your own."
+        if name.lower().replace("-", "_") in spelling.OTHER_ALGORITHMS:
+            raise ConfigError(f"the algorithm {name!r} is not available yet. {there_are}")
+        near = spelling.suggest(name.lower(), NAMES)
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        raise ConfigError(f"there is no algorithm {name!r}. {hint}{there_are}")
     module, attribute = _HOMES[name.lower()]
     found = getattr(importlib.import_module(f"ludus.learn.algorithms.{module}"), attribute)
     return cast("type[Algorithm[Any]]", found)

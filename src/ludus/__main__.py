@@ -1,0 +1,6 @@
+"""`python -m ludus`: the `ludus` command."""
+
+from ludus.cli.main import entry
+
+if __name__ == "__main__":
+    entry()

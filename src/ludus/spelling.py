@@ -1,0 +1,103 @@
+"""The name that was probably meant: by its spelling, or because other libraries call the same thing so.
+
+nearest("polcy", ["policy", "trainer"])                     # Did you mean 'policy'?
+suggest("total_timesteps", ["steps", "eval_max_steps"])     # ["steps"]: as Stable-Baselines3 calls it
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["OTHER_ALGORITHMS", "absence", "nearest", "suggest"]
+
+_OTHER_NAMES = {  # ours → those of Stable-Baselines3, RLlib, CleanRL, TorchRL, Sample Factory
+    "learning_rate": "lr alpha step_size",
+    "steps": "total_timesteps timesteps total_steps num_timesteps env_steps total_env_steps train_for_env_steps "
+    "total_frames num_frames max_timesteps stop_timesteps",
+    "num_envs": "n_envs envs num_env num_environments num_envs_per_worker num_envs_per_env_runner env_batch_size",
+    "simulators": "num_workers n_workers workers num_env_runners num_rollout_workers num_actors actors n_jobs num_cpus",
+    "trainers": "num_learners learners num_trainers world_size",
+    "num_steps": "n_steps rollout rollout_length rollout_steps rollout_fragment_length unroll_length horizon nsteps",
+    "minibatch_size": "batch_size mini_batch_size sgd_minibatch_size train_batch_size minibatch num_minibatches",
+    "entropy_coef": "ent_coef entropy_coeff entropy_coefficient entropy_cost entropy_weight entropy_bonus",
+    "value_coef": "vf_coef vf_loss_coeff value_loss_coef value_loss_coeff critic_coef critic_coeff baseline_cost",
+    "lam": "gae_lambda gae lambda lambda_ lmbda",
+    "gamma": "discount discount_factor",
+    "clip": "clip_range clip_coef clip_param clip_epsilon clip_eps clip_ratio ppo_clip ppo_clip_ratio eps_clip",
+    "num_epochs": "n_epochs epochs update_epochs num_sgd_iter ppo_epochs ppo_epoch",
+    "anneal": "anneal_lr lr_schedule lr_decay linear_lr",
+    "normalise_advantage": "norm_adv normalize_advantage normalize_advantages",
+    "normalise_obs": "norm_obs normalize normalize_obs normalize_input normalize_observation normalize_observations",
+    "max_grad_norm": "grad_clip clip_grad clip_gradients gradient_clip max_gradient_norm grad_norm clip_grad_norm",
+    "hidden": "net_arch hidden_sizes hidden_size hidden_dim fcnet_hiddens hiddens layers num_cells",
+    "recurrent": "use_lstm lstm use_rnn rnn gru use_gru",
+    "recurrent_size": "lstm_cell_size lstm_hidden_size rnn_size rnn_hidden_size",
+    "adam_eps": "adam_epsilon optimizer_eps eps epsilon",
+    "log_std": "log_std_init init_log_std initial_log_std",
+    "rho_max": "vtrace_clip_rho_threshold vtrace_rho clip_rho_threshold",
+    "precision": "amp bf16 fp16 mixed_precision dtype",
+    "accumulate": "grad_accum gradient_accumulation gradient_accumulation_steps",
+    "device": "cuda gpu gpus use_gpu num_gpus",
+    "env": "env_id env_name environment task",
+    "env_args": "env_kwargs env_config env_options",
+    "algorithm": "algo run_algo",
+    "seed": "random_seed rng_seed",
+    "trial": "exp_name run_name experiment_name experiment run_id",
+    "project": "logdir log_dir out_dir output_dir save_path storage_path tensorboard_log train_dir",
+    "checkpoint_seconds": "save_freq checkpoint_freq checkpoint_frequency save_every_sec save_interval",
+    "eval_episodes": "n_eval_episodes num_eval_episodes evaluation_duration",
+    "engine": "backend launcher",
+}
+_OURS = {other: ours for ours, others in _OTHER_NAMES.items() for other in others.split()}
+
+_OFF_POLICY = "It belongs to algorithms that learn from a replay memory, which are not available yet."
+_ABSENT = {
+    "target_kl": "No update is ended early by its KL divergence; clip and num_epochs bound it.",
+    "kl_coeff": "There is no penalty on the KL divergence; clip and num_epochs bound an update.",
+    "clip_range_vf": "The value's loss is not clipped.",
+    "clip_vloss": "The value's loss is not clipped.",
+    "vf_clip_param": "The value's loss is not clipped.",
+    **dict.fromkeys(("buffer_size", "replay_size", "learning_starts", "train_freq", "tau", "polyak"), _OFF_POLICY),
+    **dict.fromkeys(("exploration_fraction", "target_update_interval", "target_network_frequency"), _OFF_POLICY),
+}
+
+_ALGORITHMS = """
+dqn ddqn double_dqn rainbow c51 qr_dqn qrdqn iqn r2d2 apex ape_x sac td3 ddpg trpo tqc crossq redq droq ars es her cql
+iql bc marwil dreamer dreamerv3 muzero alphazero mappo ippo qmix vdn maddpg ppg pqn reinforce vpg acer acktr
+"""
+OTHER_ALGORITHMS = frozenset(_ALGORITHMS.split())
+"""Algorithms that people know by name and that are not here: none of ours is meant by them."""
+
+
+def suggest(word: str, known: Iterable[str], *, num: int = 1) -> list[str]:
+    """At most `num` of the known names, the likeliest first. A name of other libraries has ours as its only answer."""
+    choices = list(known)
+    ours = _OURS.get(_plain(word))
+    same = [each for each in choices if _plain(each) == ours]
+    if same:
+        return same[:1]
+    if absence(word) is not None:
+        return []
+    return difflib.get_close_matches(word, choices, n=num)
+
+
+def absence(word: str) -> str | None:
+    """A sentence on a setting that other libraries have and that has no counterpart here."""
+    return _ABSENT.get(_plain(word))
+
+
+def nearest(word: str, known: Iterable[str], *, max_listed: int = 8) -> str:
+    """A sentence to end an error message with: the known word that was probably meant, or else some of them."""
+    choices = sorted(set(known))
+    near = suggest(word, choices)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    if not choices:
+        return "There are none."
+    return f"There are: {', '.join(choices[:max_listed])}{', …' if len(choices) > max_listed else ''}."
+
+
+def _plain(word: str) -> str:
+    """`--Total-Timesteps` → `total_timesteps`."""
+    return word.lstrip("-").replace("-", "_").lower()

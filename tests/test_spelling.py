@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from ludus import options
+from ludus.errors import ConfigError
+from ludus.experiment import config
+from ludus.spelling import _OURS, OTHER_ALGORITHMS, nearest, suggest
+
+KNOWN = {
+    option.name
+    for algorithm in ("ppo", "impala")
+    for part in (config.resolve(algorithm, "CartPole-v1"),)
+    for owner in (part.train, part.algorithm, part.network)
+    for option in options.describe(owner)
+}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    {
+        "lr": "learning_rate",
+        "total_timesteps": "steps",
+        "n_envs": "num_envs",
+        "num_workers": "simulators",
+        "n_steps": "num_steps",
+        "batch_size": "minibatch_size",
+        "ent_coef": "entropy_coef",
+        "vf_coef": "value_coef",
+        "gae_lambda": "lam",
+        "clip_range": "clip",
+        "n_epochs": "num_epochs",
+        "num_env_runners": "simulators",
+        "update-epochs": "num_epochs",
+    }.items(),
+)
+def test_usual_names_of_settings_are_known(theirs: str, ours: str) -> None:
+    assert suggest(theirs, KNOWN, num=2) == [ours]
+    assert suggest(f"--{theirs.replace('_', '-')}", [f"--{name.replace('_', '-')}" for name in KNOWN]) == [
+        f"--{ours.replace('_', '-')}"
+    ]
+
+
+def test_every_name_of_the_table_leads_to_a_setting_there_is_and_is_none_itself() -> None:
+    assert set(_OURS.values()) <= KNOWN
+    assert not _OURS.keys() & KNOWN
+
+
+def test_a_setting_without_a_counterpart_is_told_as_such() -> None:
+    with pytest.raises(ConfigError, match=r"no setting 'target_kl' .* clip and num_epochs bound it\.$"):
+        config.resolve("ppo", "CartPole-v1", {"target_kl": 0.01})
+
+
+def test_a_synonym_of_what_is_not_there_is_not_forced_upon_it() -> None:
+    assert nearest("lr", ["left", "right"]) == "There are: left, right."
+    assert nearest("polcy", ["policy"]) == "Did you mean 'policy'?"
+
+
+@pytest.mark.parametrize("name", ["sac", "dqn", "td3", "SAC", "QR-DQN"])
+def test_an_algorithm_that_is_not_there_yet_is_not_taken_for_another(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"not available yet\. There are ppo, a2c, impala, appo") as caught:
+        config.resolve(name, "CartPole-v1")
+    assert "Did you mean" not in str(caught.value)
+    assert name.lower().replace("-", "_") in OTHER_ALGORITHMS
