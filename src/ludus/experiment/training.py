@@ -44,6 +44,8 @@ _MOST_BARREN = 100
 
 
 class Flow(Protocol):
+    doing: str  # the part of a turn that is under way, for status lines
+
     def turn(self, progress: float) -> Report | None:
         """One update; `None` if there was nothing to learn from yet."""
         ...
@@ -107,8 +109,14 @@ class Training:
         self._goal = Goal(wanted, config) if wanted is not None and self._is_first else None
         self._steps_told = 0
         self._resumed_at: int | None = None
+        self._doing = ""  # what is not a part of a turn: a checkpoint, the evaluation
 
     # --- the loop
+
+    @property
+    def doing(self) -> str:
+        """What is under way, for status lines; safe from any thread."""
+        return self._doing or self.flow.doing
 
     @property
     def is_done(self) -> bool:
@@ -207,6 +215,13 @@ class Training:
 
     def checkpoint(self) -> Path:
         """Write everything that is needed to go on from here. Raises `TrainingError` if the weights are not finite."""
+        self._doing = "checkpoint"
+        try:
+            return self._checkpoint()
+        finally:
+            self._doing = ""
+
+    def _checkpoint(self) -> Path:
         learner = self.learner.save()
         self._expect_finite(learner["weights"])
         content = {
@@ -305,6 +320,7 @@ class Training:
     def _evaluate(self) -> dict[str, Any]:
         """An evaluation that fails is told in its place: what was trained stands without it."""
         train = self.config.train
+        self._doing = "evaluate"
         try:
             told = evaluate(
                 self.learner.policy,

@@ -46,7 +46,6 @@ __all__ = ["check_device", "embedded", "make_groups", "make_learner", "make_poli
 
 MODEL = "policy"
 _SEGMENT_TIMEOUT_S = 3600.0  # slow worlds may take their time; a lost simulator is noticed by its connection
-_SIMULATOR_RESTARTS = RestartPolicy(max_restarts=30, backoff_s=0.1, max_backoff_s=2.0)
 
 
 def make_policy_spec(config: Config, world: WorldSpec) -> PolicySpec:
@@ -159,7 +158,7 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
                 # sync: each request by itself. Which come together is chance, and other batches round otherwise.
                 max_batch=1024 if config.flow == "async" else 1,
                 replicas=train.inference,
-                restarts=_SIMULATOR_RESTARTS,
+                restarts=_restarts(config, is_expendable=True),
             )
         settings = SimulatorSettings(
             make_groups=functools.partial(make_groups, config, is_remote=bool(train.inference)),
@@ -176,7 +175,7 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
             settings,
             replicas=num_simulators,
             resources=Resources(cpus=max(1, train.env_threads)),
-            restarts=_SIMULATOR_RESTARTS,
+            restarts=_restarts(config, is_expendable=config.flow == "async" and train.trainers == 1),
             **arguments,
         )
     made.add(
@@ -188,6 +187,17 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
         restarts=RestartPolicy(max_restarts=0),
     )
     return made
+
+
+def _restarts(config: Config, *, is_expendable: bool) -> RestartPolicy:
+    """Of simulators and inference workers. None that a trainer could not do without is expendable."""
+    return RestartPolicy(
+        max_restarts=30,
+        backoff_s=0.1,
+        max_backoff_s=2.0,
+        max_busy_s=config.train.hang_seconds or None,
+        is_expendable=is_expendable,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,6 +288,9 @@ class TrainerJob:
     def progress(self) -> dict[str, Any]:
         step, values = self._training.shown
         return {"step": step, "values": values}
+
+    def activity(self) -> str:
+        return self._training.doing
 
     def close(self) -> None:
         self._training.close()

@@ -76,6 +76,11 @@ class WorkerServer:
         """Make a waiting `handle_requests` return. Safe from any thread and from signal handlers."""
         self._rpc.wake()
 
+    @property
+    def num_run(self) -> int:
+        """How many calls were begun; safe from any thread."""
+        return self._rpc.num_run
+
     def statistics(self) -> ServerStatistics:
         return self._rpc.statistics()
 

@@ -33,6 +33,7 @@ __all__ = ["ServiceWorker", "Worker", "make_worker"]
 
 _log = logging.getLogger(__name__)
 _REQUESTS_BETWEEN_POLLS = 64
+_RUN_LASTS_S = 5.0  # a service whose `run` has gone on for so long has got to work
 
 
 class Worker:
@@ -53,6 +54,7 @@ class Worker:
         self._born = time.monotonic()
         self._last_poll = self._born
         self._num_polls = 0
+        self.loop_thread: int | None = None  # the ident of the thread that is in `run`
         commands = ("configure", "start", "pause", "resume", "reconfigure", "stats", "ping", "interrupt", "exit")
         for command in commands:
             server.register_handler(command, getattr(self, command))
@@ -79,6 +81,24 @@ class Worker:
     def _stats(self) -> Mapping[str, Any]:
         """What `stats` shows beside the worker's own figures."""
         return {}
+
+    def activity(self, method: str) -> str:
+        """What the loop is doing, for status lines; empty while it waits. Called by the heartbeat's thread.
+
+        `method` is the command or method that it is in, as its stack shows.
+        """
+        return method
+
+    def progress_mark(self) -> object:
+        """Something that changes whenever the loop makes progress. Called by the heartbeat's thread."""
+        return self._num_polls, self.server.num_run
+
+    def has_worked(self, *, is_busy: bool) -> bool:
+        """Whether a first unit of work is done: a worker that dies before that three times is given up on.
+
+        `is_busy`: the loop is in a call or poll now, which is not done yet.
+        """
+        return self._num_polls > 0 or self.server.num_run > int(is_busy)
 
     def finish(self) -> None:
         """End well after this poll: the worker is done."""
@@ -171,6 +191,7 @@ class Worker:
         With `start=False` a worker that is not started waits for its `configure` and `start` commands.
         """
         self.server.start()
+        self.loop_thread = threading.get_ident()
         started = False
         try:
             if start:
@@ -249,6 +270,11 @@ class ServiceWorker(Worker):
         finally:
             self._thread_ended = True
             self.server.wake()
+
+    def has_worked(self, *, is_busy: bool) -> bool:
+        """It has answered a call, or its `run` has lasted a while: what that has done cannot be seen from here."""
+        lasted = self._thread is not None and time.monotonic() - self._born > _RUN_LASTS_S
+        return lasted or self.server.num_run > int(is_busy)
 
     def _poll(self) -> int:
         if self._thread_ended:

@@ -124,6 +124,21 @@ class SimulatorService(Worker):
             self._version = self._weights.resolve(self._settings.model, number)
             self._remote.version = self._version
 
+    # -- what the heartbeat asks
+
+    def activity(self, method: str) -> str:
+        return "collect" if method == "poll" else method
+
+    def progress_mark(self) -> object:
+        """It changes with every step of the envs, not only with every segment: one segment may take very long."""
+        if not hasattr(self, "_simulator"):
+            return super().progress_mark()
+        stats = self._simulator.statistics()
+        return super().progress_mark(), stats.num_segments, stats.step_s, stats.act_s
+
+    def has_worked(self, *, is_busy: bool) -> bool:
+        return hasattr(self, "_simulator") and self._simulator.statistics().num_segments > 0
+
     # -- sync: commands -----------------------------------------------------------------------------------------
 
     @register

@@ -43,6 +43,10 @@ class Job(Protocol):
         """For whoever watches."""
         ...
 
+    def activity(self) -> str:
+        """What the present turn is doing: collect, update, checkpoint, … Called by another thread."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -73,6 +77,12 @@ class TrainerService(Worker):
             self.finish()
             return 1
         return int(self._job.turn())
+
+    def activity(self, method: str) -> str:
+        return self._job.activity() if method == "poll" and self._job is not None else method
+
+    def has_worked(self, *, is_busy: bool) -> bool:
+        return self._job is not None and bool(self._job.progress().get("step"))
 
     @register
     def stop(self) -> None:
