@@ -147,6 +147,30 @@ class Deaf(Worker):
         return 0
 
 
+class Hangs(Worker):
+    """Its first life gets to work and then never comes back from a poll; the next ones are done at once."""
+
+    def __init__(self, server: Any, flag: str) -> None:
+        super().__init__(server)
+        self.flag = Path(flag)
+
+    def _poll(self) -> int:
+        if self.flag.exists():
+            self.finish()
+        elif self._num_polls > 100:
+            self.flag.touch()
+            threading.Event().wait()
+        return 1
+
+
+class Vanishes(Worker):
+    """Ends its process in its first poll, as a library might that calls exit()."""
+
+    def _poll(self) -> int:
+        sys.stdout.write("about to vanish\n")
+        os._exit(7)
+
+
 class Parent:
     """Starts a process of its own."""
 

@@ -15,9 +15,10 @@ from typing import Any, Protocol
 
 from ludus.experiment import progress, results
 
-__all__ = ["OnProgress", "Run", "add_arguments", "follow", "process_began"]
+__all__ = ["OnProgress", "OnStatus", "Run", "add_arguments", "follow", "process_began"]
 
 OnProgress = Callable[[int, Mapping[str, float]], None]
+OnStatus = Callable[[str], None]
 
 
 class Run(Protocol):
@@ -32,13 +33,18 @@ def add_arguments(parser: Any) -> None:
 
 
 def follow(
-    start: Callable[[OnProgress], Run], args: argparse.Namespace, *, total_steps: int, project: str, trial: str | None
+    start: Callable[[OnProgress, OnStatus], Run],
+    args: argparse.Namespace,
+    *,
+    total_steps: int,
+    project: str,
+    trial: str | None,
 ) -> int:
     """Run `start` with progress shown, then print how it ended. Returns the exit code: 130 if it was stopped."""
     began = time.time()
     try:
         with progress.Progress(total_steps) as shown:
-            result = start(shown.update).result
+            result = start(shown.update, shown.status).result
     except KeyboardInterrupt:
         print(_stopped(_find(project, trial, began=began), project), file=sys.stderr)
         return 130

@@ -20,10 +20,10 @@ def run(args: argparse.Namespace) -> int:
     folder = results.find_trained(args.trial, project=args.project)
     total_steps = int(results.read_config(folder)["train"].get("steps", 1))
 
-    def start(on_progress: outcome.OnProgress) -> outcome.Run:
+    def start(on_progress: outcome.OnProgress, on_status: outcome.OnStatus) -> outcome.Run:
         from ludus.remote import training  # brings torch
 
         began = outcome.process_began()
-        return training.resume(folder, project=args.project, on_progress=on_progress, began=began)
+        return training.resume(folder, project=args.project, on_progress=on_progress, on_status=on_status, began=began)
 
     return outcome.follow(start, args, total_steps=total_steps, project=args.project, trial=str(folder))

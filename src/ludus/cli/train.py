@@ -43,11 +43,13 @@ def run(args: argparse.Namespace) -> int:
     settings = _settings(args)
     train = configs.resolve(args.algorithm, args.env, settings).train
 
-    def start(on_progress: outcome.OnProgress) -> outcome.Run:
+    def start(on_progress: outcome.OnProgress, on_status: outcome.OnStatus) -> outcome.Run:
         from ludus.remote import training  # brings torch
 
         began = outcome.process_began()
-        return training.train(args.algorithm, args.env, on_progress=on_progress, began=began, **settings)
+        return training.train(
+            args.algorithm, args.env, on_progress=on_progress, on_status=on_status, began=began, **settings
+        )
 
     return outcome.follow(start, args, total_steps=train.steps, project=train.project, trial=train.trial)
 

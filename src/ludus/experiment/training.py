@@ -215,13 +215,6 @@ class Training:
 
     def checkpoint(self) -> Path:
         """Write everything that is needed to go on from here. Raises `TrainingError` if the weights are not finite."""
-        self._doing = "checkpoint"
-        try:
-            return self._checkpoint()
-        finally:
-            self._doing = ""
-
-    def _checkpoint(self) -> Path:
         learner = self.learner.save()
         self._expect_finite(learner["weights"])
         content = {

@@ -23,7 +23,7 @@ import enum
 import logging
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -127,7 +127,8 @@ class Event:
 class WorkerRecord:
     """One worker as its driver sees it. `restarts` counts all; `last_end` is how its last incarnation ended.
 
-    `activity` is what its last heartbeat said: `busy: update, 4.1 s`; empty before the first.
+    Of its last heartbeat: `activity` is what it does (`busy: update, 4.1 s`; empty before the first), `busy_s` for how
+    long it has been in that, `report` the numbers that came with it.
     """
 
     name: str
@@ -137,6 +138,8 @@ class WorkerRecord:
     restarts: int
     last_end: End | None
     activity: str = ""
+    busy_s: float = 0.0
+    report: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -169,6 +172,7 @@ class _Life:
 
     def record(self) -> WorkerRecord:
         now = self.incarnation
+        beat = self.vitals.beat if now is not None and self.vitals is not None else None
         return WorkerRecord(
             name=self.name,
             status=self.phase,
@@ -176,7 +180,9 @@ class _Life:
             host=now.host if now else None,
             restarts=max(0, self.starts - 1),
             last_end=self.last_end,
-            activity=self.vitals.beat.describe() if now and self.vitals and self.vitals.beat else "",
+            activity=beat.describe() if beat else "",
+            busy_s=beat.busy_s if beat else 0.0,
+            report=beat.report if beat else {},
         )
 
 

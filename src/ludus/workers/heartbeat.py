@@ -15,8 +15,8 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import FrameType
 
 import msgspec
@@ -36,13 +36,17 @@ _STARTING = "start"
 
 @dataclass(frozen=True, kw_only=True)
 class Beat:
-    """`doing` is empty while the loop waits for work. `has_worked`: this process has completed a unit of work."""
+    """`doing` is empty while the loop waits for work. `has_worked`: this process has completed a unit of work.
+
+    `report`: numbers that the worker wants its driver to have even while its loop is busy.
+    """
 
     number: int
     status: WorkerStatus
     doing: str = ""
     busy_s: float = 0.0
     has_worked: bool = False
+    report: Mapping[str, float] = field(default_factory=dict)
 
     def describe(self) -> str:
         """For a status line: `busy: update, 4.1 s`, or the worker's status."""
@@ -121,6 +125,7 @@ class Heartbeat:
             doing=doing,
             busy_s=now - self._since,
             has_worked=self._has_worked,
+            report=worker.report(),
         )
         if worker.status is WorkerStatus.RUNNING and doing:
             self._check(beat, frame)

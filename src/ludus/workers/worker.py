@@ -58,6 +58,7 @@ class Worker:
         commands = ("configure", "start", "pause", "resume", "reconfigure", "stats", "ping", "interrupt", "exit")
         for command in commands:
             server.register_handler(command, getattr(self, command))
+        server.on_name_taken = self._be_replaced
 
     # -- for subclasses -----------------------------------------------------------------------------------------
 
@@ -99,6 +100,10 @@ class Worker:
         `is_busy`: the loop is in a call or poll now, which is not done yet.
         """
         return self._num_polls > 0 or self.server.num_run > int(is_busy)
+
+    def report(self) -> Mapping[str, float]:
+        """Numbers that every heartbeat carries to the driver: few, and quick to get. Called by its thread."""
+        return {}
 
     def finish(self) -> None:
         """End well after this poll: the worker is done."""
@@ -175,6 +180,12 @@ class Worker:
         """Have `run` return soon. Safe from any thread and from signal handlers."""
         self._exit_asked = reason
         self.server.wake()
+
+    def _be_replaced(self) -> None:
+        """Another process has this worker's name: this one was taken for dead. Leave without `_exit`."""
+        _log.error("%s: another process has taken over its name; this one ends", self.server.worker_name)
+        self._drain = False
+        self.request_exit("replaced: another process has its name")
 
     def _expect(self, command: str, *allowed: WorkerStatus) -> None:
         if self.status not in allowed:
