@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +47,9 @@ from ludus.workers.server import WorkerServer
 __all__ = ["check_device", "embedded", "make_groups", "make_learner", "make_policy_spec", "make_simulator", "program"]
 
 MODEL = "policy"
+_LOG = logging.getLogger(__name__)
+_PUBLISH_PATIENCE_S = 60.0
+_PUBLISH_RETRY_S = 0.5
 _SEGMENT_TIMEOUT_S = 3600.0  # slow worlds may take their time; a lost simulator is noticed by its connection
 
 
@@ -308,7 +313,22 @@ def _join(rank: int, size: int, server: WorkerServer, config: Config) -> TorchRa
 
 def _publisher(weights: WeightsService) -> Callable[[Learner], None]:
     def publish(learner: Learner) -> None:
-        weights.publish(MODEL, learner.policy.weights(), number=learner.version)
+        until = time.monotonic() + _PUBLISH_PATIENCE_S
+        is_warned = False
+        while True:
+            try:
+                weights.publish(MODEL, learner.policy.weights(), number=learner.version)
+                return
+            except OSError as error:  # a full disk, perhaps: simulators cannot go on without it, so wait a while
+                text = f"version {learner.version} could not be written to {weights.store.folder}: {error}."
+                if time.monotonic() >= until:
+                    raise errors.TrainingError(
+                        f"{text} It was tried for {_PUBLISH_PATIENCE_S:g} s. Make room, and go on with ludus resume."
+                    ) from error
+                if not is_warned:
+                    _LOG.warning("%s It is tried again for %g s.", text, _PUBLISH_PATIENCE_S)
+                    is_warned = True
+            time.sleep(_PUBLISH_RETRY_S)
 
     return publish
 

@@ -34,9 +34,10 @@ from ludus.telemetry import logs
 from ludus.workers import context, heartbeat, remote, server
 from ludus.workers import worker as workers
 
-__all__ = ["ExitRequest", "live", "main", "pulse_sender", "read_end"]
+__all__ = ["END_MARK", "ExitRequest", "decode_end", "live", "main", "pulse_sender", "read_end"]
 
 _LOG = logging.getLogger(__name__)
+END_MARK = b"end "
 _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO})
 
 
@@ -79,13 +80,14 @@ def main(argv: Sequence[str]) -> int:
 
     def on_hung(reason: str, stack: str) -> None:
         _LOG.error("%s; this process ends. The loop's stack:\n%s", reason, stack)
-        _write_end(folder, spec.worker, supervisor.End(status=core.WorkerStatus.FAILED, reason=reason, traceback=stack))
+        end = supervisor.End(status=core.WorkerStatus.FAILED, reason=reason, traceback=stack)
+        _write_end(folder, spec.worker, end, int(argv[2]))
         lifelines.end_process_group()
 
     pulse = heartbeat.Heartbeat(pulse_sender(int(argv[2])), max_busy_s=spec.max_busy_s, on_hung=on_hung)
     pulse.start()
     end = live(spec, ask_exit, pulse=pulse)
-    _write_end(folder, spec.worker, end)
+    _write_end(folder, spec.worker, end, int(argv[2]))
     if lifeline.is_lost:
         lifelines.end_process_group()  # nobody is left to clear up after this worker
     return 1 if end.status is core.WorkerStatus.FAILED else 0
@@ -102,11 +104,14 @@ def pulse_sender(fd: int) -> Callable[[heartbeat.Beat], None]:
     return send
 
 
-def _write_end(folder: trial.TrialFolder, worker: str, end: supervisor.End) -> None:
+def _write_end(folder: trial.TrialFolder, worker: str, end: supervisor.End, pulse_fd: int) -> None:
+    content = json.dumps(asdict(end)).encode()
     try:
-        trial.write_private(folder.end_file(worker), json.dumps(asdict(end)).encode())
-    except OSError as error:  # the driver has the exit code, and what the log has
+        trial.write_private(folder.end_file(worker), content)
+    except OSError as error:  # a full disk, perhaps: the driver is told by the pipe
         _LOG.error("how this worker ended cannot be written to %s: %s", folder.path, error)
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            os.write(pulse_fd, END_MARK + content + b"\n")
 
 
 def live(
@@ -207,9 +212,13 @@ def _exit_on_signals(ask_exit: ExitRequest) -> None:
 def read_end(path: Path) -> supervisor.End | None:
     """How a worker said it ended; None if it had no time to say it."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        return decode_end(path.read_bytes())
+    except (FileNotFoundError, ValueError, KeyError, TypeError):  # or it was killed while it said it
         return None
+
+
+def decode_end(said: bytes) -> supervisor.End:
+    content: dict[str, Any] = json.loads(said)
     status = core.WorkerStatus(content.pop("status"))
     last_lines = tuple(content.pop("last_lines"))
     return supervisor.End(status=status, last_lines=last_lines, **content)

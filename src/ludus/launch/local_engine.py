@@ -179,6 +179,7 @@ class _Pulse:
         self._fd: int | None = fd
         self._rest = b""
         self._last: heartbeat.Beat | None = None
+        self.end: supervisor.End | None = None  # sent here by a worker that could not write it to its file
 
     def last(self) -> heartbeat.Beat | None:
         """The newest beat that has arrived; None before the first."""
@@ -190,9 +191,12 @@ class _Pulse:
             if not content:
                 break
             *lines, self._rest = (self._rest + content).split(b"\n")
-            if lines:
+            for line in lines:
                 with contextlib.suppress(ValueError):  # whatever else has that descriptor may write to it, too
-                    self._last = heartbeat.decode_beat(lines[-1])
+                    if line.startswith(child.END_MARK):
+                        self.end = child.decode_end(line.removeprefix(child.END_MARK))
+                    else:
+                        self._last = heartbeat.decode_beat(line)
         return self._last
 
     def close(self) -> None:
@@ -263,7 +267,7 @@ class _Process:
         self._ended(self._end(code))
 
     def _end(self, code: int) -> supervisor.End:
-        said = child.read_end(self._folder.end_file(self._worker))
+        said = child.read_end(self._folder.end_file(self._worker)) or self._pulse.end
         if said is not None:
             return said
         if self._is_asked and code == -signal.SIGTERM:  # it was not yet so far as to handle signals
@@ -333,8 +337,8 @@ class _Thread:
             supervisor.End(status=core.WorkerStatus.FAILED, reason="a thread cannot be killed; it is left running")
         )
 
-    def vitals(self) -> vital_signs.Vitals | None:
-        return None if self._beat is None else vital_signs.Vitals(beat=self._beat, cpu_s=time.process_time())
+    def vitals(self) -> vital_signs.Vitals:
+        return vital_signs.Vitals(beat=self._beat, cpu_s=time.process_time())
 
     def _note(self, beat: heartbeat.Beat) -> None:
         self._beat = beat

@@ -296,10 +296,10 @@ class _Actor:
     def _is_here(self) -> bool:
         return self._place is not None and self._place.node == self._ray.get_runtime_context().get_node_id()
 
-    def vitals(self) -> vital_signs.Vitals | None:
+    def vitals(self) -> vital_signs.Vitals:
         """On this machine as for a process of the local engine. Elsewhere only the beats are seen, by asking."""
         if self._place is None:
-            return None
+            return vital_signs.Vitals(beat=None)
         try:
             if self._asked is not None:
                 answered, _ = self._ray.wait([self._asked], timeout=0)
@@ -308,7 +308,7 @@ class _Actor:
             if self._asked is None:
                 self._asked = self._actor.beat.remote()
         except self._ray.exceptions.RayError:  # it is ending; the thread that waits for it will say how
-            return None
+            return vital_signs.Vitals(beat=self._beat)
         process = vital_signs.read_process(self._place.pid) if self._is_here else None
         is_stopped, cpu_s = process or (False, None)
         return vital_signs.Vitals(beat=self._beat, is_stopped=is_stopped, cpu_s=cpu_s)
