@@ -6,7 +6,9 @@ python staged.py PROGRAM PROJECT     launches it as trial "staged", prints a lin
 from __future__ import annotations
 
 import os
+import resource
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -169,6 +171,17 @@ class Vanishes(Worker):
     def _poll(self) -> int:
         sys.stdout.write("about to vanish\n")
         os._exit(7)
+
+
+class DiskFull(Worker):
+    """Cannot write to any file: a limit of the kernel's does as a full disk would."""
+
+    def _poll(self) -> int:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        sys.stdout.write("this line is lost, and nobody fails for it\n")
+        with tempfile.TemporaryFile() as file:
+            file.write(b"too much")
+        return 1
 
 
 class Parent:

@@ -16,6 +16,7 @@ from staged import (
     Crasher,
     CrashesOnce,
     Deaf,
+    DiskFull,
     Echo,
     Hangs,
     Parent,
@@ -343,3 +344,23 @@ def test_a_running_trial_is_not_started_twice(project: Path) -> None:
     ):
         launch.local(program, project=project, trial="monday", threads=True)
     launch.local(program, project=project, trial="monday", threads=True).stop()
+
+
+def test_a_trial_whose_driver_has_not_yet_written_its_file_is_not_started_twice(project: Path) -> None:
+    """Both have looked for `trial.json` and found none: the lock decides."""
+    with launch.local(echo_program(str(project / "out")), project=project, trial="one", threads=True) as run:
+        (run.trial_dir / "trial.json").rename(project / "aside")
+        with pytest.raises(errors.ProgramError, match="another process drives it"):
+            launch.local(echo_program(str(project / "out")), project=project, trial="one", threads=True)
+        (project / "aside").rename(run.trial_dir / "trial.json")
+    launch.local(echo_program(str(project / "out")), project=project, trial="one", threads=True).stop()
+
+
+def test_a_worker_that_fails_on_a_full_disk_still_says_why(project: Path) -> None:
+    program = Program("staged")
+    program.add("full", DiskFull, restarts=RestartPolicy(max_restarts=0))
+    with (
+        launch.local(program, project=project) as run,
+        pytest.raises(errors.ProgramError, match=r"File too large(.|\n)*in _poll"),
+    ):
+        run.wait(60)

@@ -21,7 +21,7 @@ from typing import Self
 
 import ludus
 from ludus import core, discovery
-from ludus.launch import child, guard, supervisor
+from ludus.launch import child, guard, lock, supervisor
 from ludus.launch import run as runs
 from ludus.launch import spec as specs
 from ludus.launch import vitals as vital_signs
@@ -63,6 +63,7 @@ def launch(
             folder, url, listen_host, secret = within.folder, within.names_url, within.host, within.secret
         else:
             folder = trials.TrialFolder.create(project, trial)
+            stack.enter_context(lock.driving(folder.path))
             url = runs.open_names(stack, names_url, host=listen_host, secret=secret)
         told = specs.make_specs(program, folder, names_url=url, host=listen_host, secret=secret)
         start: supervisor.Start

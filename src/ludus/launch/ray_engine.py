@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ludus import core, errors
-from ludus.launch import child, lifeline, supervisor
+from ludus.launch import child, lifeline, lock, supervisor
 from ludus.launch import run as runs
 from ludus.launch import spec as specs
 from ludus.launch import vitals as vital_signs
@@ -82,6 +82,7 @@ def launch(
             folder, url, host, secret = within.folder, within.names_url, within.host, within.secret
         else:
             folder = trials.TrialFolder.create(project, trial)
+            stack.enter_context(lock.driving(folder.path))
             if not ray.is_initialized():
                 _connect(ray, address or os.environ.get("RAY_ADDRESS"), runtime_env, program)
                 stack.callback(ray.shutdown)

@@ -215,6 +215,7 @@ def begin(
         names_url=names_url,
         engine=engine,
         driver_pid=os.getpid(),
+        driver_start=trials.process_start(os.getpid()),
         driver_host=os.uname().nodename,
         secret=secret,
     )

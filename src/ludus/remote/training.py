@@ -216,6 +216,7 @@ def _mark(folder: trials.TrialFolder, config: configs.Config) -> None:
             names_url="memory://",
             engine="embedded",
             driver_pid=os.getpid(),
+            driver_start=trials.process_start(os.getpid()),
             driver_host=os.uname().nodename,
         )
     )
