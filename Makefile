@@ -32,6 +32,7 @@ chaos: setup
 	$(BIN)/python benchmarks/chaos.py
 	$(BIN)/python benchmarks/sessions.py
 	$(BIN)/python benchmarks/soak.py
+	$(BIN)/python benchmarks/nemesis.py --seconds 900
 
 peers: $(PEERS)/.ready
 

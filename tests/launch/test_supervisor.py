@@ -423,6 +423,16 @@ def test_a_run_goes_on_without_an_expendable_worker_until_the_last_is_given_up_o
     assert stage.supervisor.failure is not None
 
 
+def test_replicas_that_all_die_before_any_work_are_no_hope_for_each_other() -> None:
+    stage = Stage(service(replicas=2))
+    stage.step()
+    stage.up["service/1"].seen = beating(1, has_worked=False)
+    stage.step()
+    stage.up["service/1"].end(CRASH)
+    assert crash_loop(stage, "service/0", CRASH, num=10, has_worked=False) == 3
+    assert stage.supervisor.failure is not None
+
+
 def test_crashes_that_are_alike_are_not_logged_in_full_again(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage(task(replicas=2, max_restarts=30))
     stage.up_all(beating(0))

@@ -170,6 +170,11 @@ class _Life:
         """Whether the present incarnation has; None if that cannot be seen."""
         return None if self.vitals is None or self.vitals.beat is None else self.vitals.beat.has_worked
 
+    @property
+    def is_hopeful(self) -> bool:
+        """Whether it is up or will be, and there is no sign that it never gets to work, either."""
+        return not self.phase.is_final and (self.has_ever_worked or bool(self.has_worked) or not self.num_barren)
+
     def record(self) -> WorkerRecord:
         now = self.incarnation
         beat = self.vitals.beat if now is not None and self.vitals is not None else None
@@ -429,7 +434,7 @@ class Supervisor:
 
     def _give_up(self, life: _Life, end: End, what: str) -> None:
         life.phase = Phase.FAILED
-        peers = [peer for peer in self._lives.values() if peer.node == life.node and not peer.phase.is_final]
+        peers = [peer for peer in self._lives.values() if peer.node == life.node and peer.is_hopeful]
         if life.is_expendable and peers:
             left = ", ".join(peer.name for peer in peers)
             text = f"{what} and is given up on; the run goes on with {left}. The last time: {end.describe()}"
