@@ -37,6 +37,7 @@ chaos: setup
 	$(BIN)/python benchmarks/sessions.py
 	$(BIN)/python benchmarks/soak.py
 	$(BIN)/python benchmarks/fuzz_http.py
+	$(BIN)/python benchmarks/nemesis.py --seconds 900
 
 peers: $(PEERS)/.ready
 

@@ -63,14 +63,22 @@ class Names(Protocol):
     Safe to use from several threads. A method that cannot reach its backend raises `DiscoveryError`.
     """
 
-    def add(self, name: str, value: str, *, ttl: float | None = None, replace: bool = False) -> None:
+    def add(
+        self,
+        name: str,
+        value: str,
+        *,
+        ttl: float | None = None,
+        replace: bool = False,
+        on_taken: Callable[[], None] | None = None,
+    ) -> None:
         """Set `name`. Raises `NameTaken` if it exists and `replace` is false.
 
         With a `ttl` the name is a lease that this object keeps alive in the background until `delete` or `close`;
         when the process dies the name is gone within `ttl` seconds (or, where the backend cannot hold so short a
         lease, within the time that its log warns of). A lease that was lost, be it to an outage or to somebody
-        else's `delete`, is put back; one that somebody else has taken since is let go. Without a `ttl` the name
-        stays until deleted.
+        else's `delete`, is put back; one that somebody else has taken since is let go, and `on_taken` is called, from
+        a background thread. Without a `ttl` the name stays until deleted.
         """
         ...
 

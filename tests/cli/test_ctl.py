@@ -40,6 +40,16 @@ class Hasty(Worker):
         os._exit(0)
 
 
+class Busy(Worker):
+    """In a long update, as a trainer may be."""
+
+    idle_s = 0.01
+
+    def _poll(self) -> int:
+        time.sleep(2.5)
+        return 1
+
+
 class Echo:
     @register
     def echo(self, value: int) -> int:
@@ -169,3 +179,22 @@ def test_a_worker_that_went_before_it_could_answer_did_as_told(tmp_path: Path) -
         while not run.panel().auto_connect():
             time.sleep(0.02)
         assert main(["ctl", "tuesday", "exit", "--project", str(tmp_path)]) == 0
+
+
+def test_a_busy_worker_is_shown_as_busy_and_has_not_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = Program("ctl")
+    program.add("busy", Busy)
+    with launch.local(program, project=tmp_path, trial="monday", threads=True) as run:
+        until = time.monotonic() + 60
+        while run.workers()[0].busy_s < 0.6:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        assert main(["ctl", "monday", "list", "--project", str(tmp_path)]) == 0
+        assert "busy: poll" in capsys.readouterr().out
+        while run.workers()[0].busy_s < 0.6:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        main(["ctl", "monday", "pause", "--project", str(tmp_path), "--timeout", "0.3"])
+        out = capsys.readouterr().out
+        assert "busy: poll" in out
+        assert "may still be carried out" in out

@@ -25,24 +25,24 @@ def _follow(start: Any, *, project: Path, trial: str | None = None, is_json: boo
 
 
 def test_json_is_the_only_line_on_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _follow(lambda on_progress: Ended(), project=tmp_path, is_json=True) == 0
+    assert _follow(lambda *_: Ended(), project=tmp_path, is_json=True) == 0
     assert json.loads(capsys.readouterr().out) == RESULT
 
 
 def test_json_has_null_for_what_is_not_finite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _follow(lambda on_progress: Ended(eval_return_mean=float("nan")), project=tmp_path, is_json=True)
+    _follow(lambda *_: Ended(eval_return_mean=float("nan")), project=tmp_path, is_json=True)
     assert '"eval_return_mean": null' in capsys.readouterr().out
 
 
 def test_without_json_sentences_tell_the_outcome(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _follow(lambda on_progress: Ended(), project=tmp_path)
+    _follow(lambda *_: Ended(), project=tmp_path)
     out = capsys.readouterr().out
     assert "ppo on CartPole-v1, seed 3: 10,000 steps in 2.5 s (4,000 steps/s)" in out
     assert "return 487.2 ± 10.5 over 100 episodes" in out
 
 
 def test_a_run_that_was_not_evaluated_tells_no_return(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _follow(lambda on_progress: Ended(eval_episodes=0, eval_return_mean=None), project=tmp_path)
+    _follow(lambda *_: Ended(eval_episodes=0, eval_return_mean=None), project=tmp_path)
     assert "return" not in capsys.readouterr().out
 
 
@@ -50,7 +50,7 @@ def test_a_run_that_was_not_evaluated_tells_no_return(tmp_path: Path, capsys: py
 def test_a_stopped_run_says_where_and_how_to_go_on(
     tmp_path: Path, trial: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def start(on_progress: outcome.OnProgress) -> Ended:
+    def start(on_progress: outcome.OnProgress, on_status: outcome.OnStatus) -> Ended:
         make_trial(tmp_path / "monday")
         raise KeyboardInterrupt
 
@@ -60,7 +60,7 @@ def test_a_stopped_run_says_where_and_how_to_go_on(
 
 
 def test_a_run_stopped_before_its_first_checkpoint_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def start(on_progress: outcome.OnProgress) -> Ended:
+    def start(on_progress: outcome.OnProgress, on_status: outcome.OnStatus) -> Ended:
         raise KeyboardInterrupt
 
     assert _follow(start, project=tmp_path) == 130
@@ -74,9 +74,9 @@ def test_the_process_began_before_now_and_not_long_ago() -> None:
 def test_episodes_that_were_cut_off_and_evaluations_that_failed_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _follow(lambda on_progress: Ended(eval_cut_off=7), project=tmp_path)
+    _follow(lambda *_: Ended(eval_cut_off=7), project=tmp_path)
     assert "over 100 episodes, played greedily, 7 of them cut off before their end" in capsys.readouterr().out
-    _follow(lambda on_progress: Ended(eval_episodes=0, eval_error="EnvError: the game broke"), project=tmp_path)
+    _follow(lambda *_: Ended(eval_episodes=0, eval_error="EnvError: the game broke"), project=tmp_path)
     assert "the evaluation failed: EnvError: the game broke" in capsys.readouterr().out
 
 

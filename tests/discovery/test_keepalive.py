@@ -83,10 +83,12 @@ def test_an_outage_is_survived_and_told_of_twice(
 def test_a_lease_that_is_somebody_elses_now_is_let_go(
     backend: Backend, keepalive: UnthreadedKeepAlive, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keepalive.hold("a", lease(3.0))
+    taken: list[str] = []
+    keepalive.hold("a", lease(3.0), on_taken=lambda: taken.append("a"))
     backend.taken = True
     keepalive.run_until(backend.clock, 10.0)
     assert backend.renewed == [("a", 1.0)]
+    assert taken == ["a"]
     assert keepalive.held() == {}
     assert "belongs to somebody else" in caplog.text
 

@@ -22,14 +22,16 @@ SMALL = {
 }  # fmt: skip
 
 
-def killer(folder: Path, *victims: str) -> tuple[Callable[[int, dict[str, float]], None], list[str]]:
-    """A callback that kills one worker at each call, and whom it has killed."""
+def killer(
+    folder: Path, *victims: str, by: signal.Signals = signal.SIGKILL
+) -> tuple[Callable[[int, dict[str, float]], None], list[str]]:
+    """A callback that kills (or stops) one worker at each call, and whom it has killed."""
     left, killed = list(victims), []
 
     def on_progress(step: int, values: dict[str, float]) -> None:
         if left:
             worker = left.pop(0)
-            os.kill(runs.pid_of(folder, worker), signal.SIGKILL)
+            os.kill(runs.pid_of(folder, worker), by)
             killed.append(worker)
 
     return on_progress, killed
@@ -73,6 +75,24 @@ def test_sync_waits_for_a_simulator_that_was_killed_and_goes_on(tmp_path: Path) 
     assert killed == ["simulator/1"]
     assert run.result["steps"] >= 30_000
     assert max(line.get("count/simulators_lost", 0) for line in read_metrics(run.trial_dir)) >= 1
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "victim"),
+    [
+        ("ppo", {"simulators": 2, "steps": 15_000}, "simulator/1"),
+        ("impala", {"simulators": 1, "inference": 2, "steps": 15_000, "batch_segments": 2}, "inference/1"),
+    ],
+)
+def test_a_stopped_worker_is_replaced_and_the_run_goes_on(
+    tmp_path: Path, algorithm: str, settings: dict[str, Any], victim: str
+) -> None:
+    on_progress, stopped = killer(tmp_path / "run", victim, by=signal.SIGSTOP)
+    run = training.train(
+        algorithm, "CartPole-v1", on_progress=on_progress, project=str(tmp_path), trial="run", **{**SMALL, **settings}
+    )
+    assert stopped == [victim]
+    assert run.result["steps"] >= settings["steps"]
 
 
 def test_sync_over_simulators_is_exact_also_after_the_driver_was_killed(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ import io
 import subprocess
 import sys
 
+from ludus.clock import FakeClock
 from ludus.experiment.progress import Progress
+from ludus.experiment.status import StatusReporter
 
 VALUES = {
     "episode/return": 123.4,
@@ -117,7 +119,9 @@ def test_an_error_inside_is_not_swallowed_and_the_view_ends() -> None:
 def test_the_first_update_imports_no_rich() -> None:
     code = """
 import sys
+from ludus.clock import FakeClock
 from ludus.experiment.progress import Progress
+from ludus.experiment.status import StatusReporter
 with Progress(1000, True) as progress:
     progress.update(1, {"episode/return": 1.0})
     print(sorted({"rich", "numpy"} & set(sys.modules)))
@@ -125,3 +129,31 @@ with Progress(1000, True) as progress:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
     assert done.stderr == ""
+
+
+def test_what_a_run_does_is_shown_while_it_has_no_news() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Progress(1000, stream=stream, clock=clock) as progress:
+        clock.now += 4.1
+        progress.status("busy: update, 4.1 s")
+        assert stream.getvalue() == "0 of 1,000 steps (0%)   busy: update, 4.1 s\n"
+        clock.now += 10.0
+        progress.update(500)
+        assert "busy" not in stream.getvalue().splitlines()[-1]
+
+
+def test_a_slow_update_is_reported_by_a_thread_beside_it() -> None:
+    clock, said = FakeClock(0.0), []
+    seen = [(0, "collect")]
+    reporter = StatusReporter(lambda: seen[0], said.append, clock=clock)
+    reporter.look()
+    clock.advance(0.5)
+    reporter.look()
+    seen[0] = (0, "update")
+    for _ in range(3):
+        clock.advance(0.5)
+        reporter.look()
+    assert said == ["busy: update, 1.0 s"]
+    seen[0] = (128, "update")  # the next one
+    reporter.look()
+    assert len(said) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from ludus import data, envs
 from ludus.data.digest import digest
 from ludus.errors import CheckpointError, ConfigError, EnvError, TrainingError
+from ludus.experiment import training as trainings
 from ludus.experiment import wiring
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import resolve
@@ -418,3 +420,34 @@ def test_a_device_that_is_not_there_is_told_before_anything_is_begun(
     with pytest.raises(ConfigError, match=message):
         train(tmp_path, device=device, trial="monday", simulators=simulators)
     assert not (tmp_path / "monday").exists()
+
+
+def test_a_full_disk_does_not_end_a_run_and_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No file may be written to for a while, by a limit of the kernel's, which fails as a full disk does."""
+    monkeypatch.setattr(trainings, "_METRICS_EVERY_S", 0.02)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    steps: list[int] = []
+
+    def on_progress(step: int, values: dict[str, float]) -> None:
+        steps.append(step)
+        if len(steps) in (3, 12):
+            soft = 1 if len(steps) == 3 else before[0]
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, before[1]))
+
+    try:
+        run = runs.train(
+            "ppo", "CartPole-v1", steps=20_000, seed=1, num_envs=4, num_steps=32, num_epochs=1, threads=1,
+            eval_episodes=1, checkpoint_seconds=0.01, project=str(tmp_path), on_progress=on_progress,
+        )  # fmt: skip
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert run.result["steps"] >= 20_000
+    written = [line["step"] for line in read_metrics(run.trial_dir)]
+    assert steps[0] in written
+    assert not {*steps[3:11]} & {*written}
+    assert {*steps[13:]} <= {*written}
+    for text in ("metrics of step", "metrics are written again", "Training goes on; the next one is tried"):
+        assert caplog.text.count(text) == 1
+    assert runs.evaluate(run.trial_dir, episodes=1)["steps"] == run.result["steps"]

@@ -6,7 +6,9 @@ python staged.py PROGRAM PROJECT     launches it as trial "staged", prints a lin
 from __future__ import annotations
 
 import os
+import resource
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -145,6 +147,41 @@ class Deaf(Worker):
             case "hold":  # C code that never gives the interpreter up
                 sum(range(10**15))
         return 0
+
+
+class Hangs(Worker):
+    """Its first life gets to work and then never comes back from a poll; the next ones are done at once."""
+
+    def __init__(self, server: Any, flag: str) -> None:
+        super().__init__(server)
+        self.flag = Path(flag)
+
+    def _poll(self) -> int:
+        if self.flag.exists():
+            self.finish()
+        elif self._num_polls > 100:
+            self.flag.touch()
+            threading.Event().wait()
+        return 1
+
+
+class Vanishes(Worker):
+    """Ends its process in its first poll, as a library might that calls exit()."""
+
+    def _poll(self) -> int:
+        sys.stdout.write("about to vanish\n")
+        os._exit(7)
+
+
+class DiskFull(Worker):
+    """Cannot write to any file: a limit of the kernel's does as a full disk would."""
+
+    def _poll(self) -> int:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        sys.stdout.write("this line is lost, and nobody fails for it\n")
+        with tempfile.TemporaryFile() as file:
+            file.write(b"too much")
+        return 1
 
 
 class Parent:

@@ -16,10 +16,13 @@ from staged import (
     Crasher,
     CrashesOnce,
     Deaf,
+    DiskFull,
     Echo,
+    Hangs,
     Parent,
     Polite,
     Refuses,
+    Vanishes,
     crashing_program,
     echo_program,
     forever_program,
@@ -192,6 +195,52 @@ def test_a_killed_worker_is_noticed_at_once_and_calls_go_on(project: Path) -> No
     assert "killed by SIGKILL" in crash.text
 
 
+def test_a_stopped_worker_is_killed_and_replaced_and_calls_go_on(project: Path) -> None:
+    noticed: list[tuple[float, Event]] = []
+    program, forever = forever_program(replicas=2, restarts=RestartPolicy(backoff_s=0.05))
+    with launch.local(
+        program, project=project, on_event=lambda event: noticed.append((time.monotonic(), event))
+    ) as run:
+        count = run.remote(forever).count
+        wait_until(lambda: count() > 5)
+        pid, stopped_at = pid_of(run, "echo/0"), time.monotonic()
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: record(run, "echo/0").restarts == 1)
+        wait_until(lambda: not is_alive(pid))
+        before = count()
+        wait_until(lambda: count() > before + 20)
+        ((at, crash),) = [(at, event) for at, event in noticed if event.kind is EventKind.CRASHED]
+    assert at - stopped_at < 30.0  # three on a machine that is not busy; the supervisor's own test has the rule
+    assert "hung: its process has been stopped" in crash.text
+
+
+def test_a_loop_that_hangs_for_longer_than_it_may_is_replaced_and_its_stack_is_shown(project: Path) -> None:
+    events: list[Event] = []
+    program = Program("staged")
+    program.add("hangs", Hangs, str(project / "flag"), restarts=RestartPolicy(max_busy_s=1.0, backoff_s=0.05))
+    with launch.local(program, project=project, on_event=events.append) as run:
+        assert run.wait(60)
+        assert record(run, "hangs/0").restarts == 1
+    (crash,) = [event for event in events if event.kind is EventKind.CRASHED]
+    assert "hung: its loop was in 'poll'" in crash.text
+    assert "threading.Event().wait()" in crash.text
+
+
+def test_a_worker_that_vanishes_before_any_work_is_given_up_on_after_three_times(
+    project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = Program("staged")
+    program.add("vanishes", Vanishes, restarts=RestartPolicy(max_restarts=30, backoff_s=0.05, max_backoff_s=0.1))
+    with (
+        launch.local(program, project=project) as run,
+        pytest.raises(errors.ProgramError, match="3 times before it did any work") as caught,
+    ):
+        run.wait(60)
+    assert "exit code 7" in str(caught.value)
+    assert str(caught.value).count("about to vanish") == 1
+    assert "about to vanish" not in caplog.text
+
+
 def test_what_a_worker_has_started_ends_with_it(project: Path) -> None:
     program = Program("staged")
     program.add("parent", Parent, restarts=RestartPolicy(max_restarts=0))
@@ -295,3 +344,23 @@ def test_a_running_trial_is_not_started_twice(project: Path) -> None:
     ):
         launch.local(program, project=project, trial="monday", threads=True)
     launch.local(program, project=project, trial="monday", threads=True).stop()
+
+
+def test_a_trial_whose_driver_has_not_yet_written_its_file_is_not_started_twice(project: Path) -> None:
+    """Both have looked for `trial.json` and found none: the lock decides."""
+    with launch.local(echo_program(str(project / "out")), project=project, trial="one", threads=True) as run:
+        (run.trial_dir / "trial.json").rename(project / "aside")
+        with pytest.raises(errors.ProgramError, match="another process drives it"):
+            launch.local(echo_program(str(project / "out")), project=project, trial="one", threads=True)
+        (project / "aside").rename(run.trial_dir / "trial.json")
+    launch.local(echo_program(str(project / "out")), project=project, trial="one", threads=True).stop()
+
+
+def test_a_worker_that_fails_on_a_full_disk_still_says_why(project: Path) -> None:
+    program = Program("staged")
+    program.add("full", DiskFull, restarts=RestartPolicy(max_restarts=0))
+    with (
+        launch.local(program, project=project) as run,
+        pytest.raises(errors.ProgramError, match=r"File too large(.|\n)*in _poll"),
+    ):
+        run.wait(60)

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from ludus import clock, core, errors
 from ludus.launch.supervisor import End, Event, EventKind, Phase, Supervisor
+from ludus.launch.vitals import LOOK_EVERY_S, Vitals
 from ludus.program import RestartPolicy
 from ludus.program.program import Node
+from ludus.workers.heartbeat import Beat
 
 CRASH = End(
     status=core.WorkerStatus.FAILED,
@@ -15,6 +18,7 @@ CRASH = End(
     traceback="Traceback …\nValueError: bad reward",
     last_lines=("the last line",),
 )
+KILLED = End(status=core.WorkerStatus.FAILED, reason="killed by SIGKILL", is_external=True)
 DONE = End(status=core.WorkerStatus.DONE, reason="finished")
 EXITED = End(status=core.WorkerStatus.EXITED, reason="asked")
 
@@ -34,6 +38,10 @@ class FakeIncarnation:
         self.end = ended
         self._calls = calls
         self._name = name
+        self.seen: Vitals | None = None
+
+    def vitals(self) -> Vitals | None:
+        return self.seen
 
     def ask_exit(self) -> None:
         self._calls.append(f"ask {self._name}")
@@ -65,6 +73,13 @@ class Stage:
         self.clock.advance(advance_s)
         return self.supervisor.step()
 
+    def up_all(self, seen: Vitals) -> None:
+        """Start all, and show the same of each."""
+        self.step()
+        for incarnation in self.up.values():
+            incarnation.seen = seen
+        self.step()
+
     def phases(self) -> dict[str, Phase]:
         return {record.name: record.status for record in self.supervisor.records()}
 
@@ -73,8 +88,13 @@ def task(name: str = "task", *, replicas: int = 1, **policy: float) -> Node:
     return Node(name=name, cls=Task, replicas=replicas, restarts=RestartPolicy(**policy))  # type: ignore[arg-type]
 
 
-def service(name: str = "service") -> Node:
-    return Node(name=name, cls=Service)
+def service(name: str = "service", *, replicas: int = 1, **policy: float) -> Node:
+    return Node(name=name, cls=Service, replicas=replicas, restarts=RestartPolicy(**policy))  # type: ignore[arg-type]
+
+
+def beating(number: int, *, has_worked: bool = True, **others: Any) -> Vitals:
+    beat = Beat(number=number, status=core.WorkerStatus.RUNNING, has_worked=has_worked)
+    return Vitals(beat=beat, **{"cpu_s": 1.0, **others})
 
 
 def test_every_replica_is_started_once() -> None:
@@ -277,3 +297,153 @@ def test_a_callback_that_raises_does_not_stop_supervision() -> None:
     stage.up["task/0"].end(DONE)
     stage.step()
     assert stage.supervisor.ended.is_set()
+
+
+def watch(stage: Stage, worker: str, seconds: float, look: Callable[[int], Vitals]) -> float | None:
+    """Let the supervisor look for so long; the seconds after which the worker was killed, if it was."""
+    for number in range(1, int(seconds / LOOK_EVERY_S) + 1):
+        stage.up[worker].seen = look(number)
+        stage.step(advance_s=LOOK_EVERY_S)
+        if f"kill {worker}" in stage.calls:
+            return number * LOOK_EVERY_S
+    return None
+
+
+def test_a_stopped_worker_is_killed_within_three_seconds_and_started_again() -> None:
+    stage = Stage(service(replicas=2))
+    stage.up_all(beating(0))
+    killed_after = watch(stage, "service/0", 10, lambda number: beating(0, is_stopped=True))
+    assert killed_after is not None
+    assert killed_after <= 3.0
+    stage.up["service/0"].end(KILLED)
+    stage.step()
+    (event,) = [event for event in stage.events if event.kind is EventKind.CRASHED]
+    assert "hung" in event.text
+    assert "stopped" in event.text
+    stage.step(advance_s=1.0)
+    assert stage.num_starts == 3
+
+
+def test_a_worker_that_is_stopped_for_a_moment_is_left_alone() -> None:
+    stage = Stage(service())
+    stage.up_all(beating(0))
+    assert watch(stage, "service/0", 20, lambda number: beating(number, is_stopped=number % 4 != 0)) is None
+
+
+def test_a_busy_worker_is_never_killed_for_it() -> None:
+    """Beats come, or CPU time is used: a long update, an env's step of C code that holds the interpreter."""
+    stage = Stage(service())
+    stage.up_all(beating(0))
+    assert watch(stage, "service/0", 120, lambda number: beating(number)) is None
+    assert watch(stage, "service/0", 120, lambda number: beating(999, cpu_s=float(number))) is None
+
+
+def test_a_worker_without_a_beat_that_does_nothing_is_killed() -> None:
+    stage = Stage(service())
+    stage.up_all(beating(0))
+    killed_after = watch(stage, "service/0", 120, lambda number: beating(1))
+    assert killed_after is not None
+    assert 20.0 < killed_after <= 35.0
+
+
+def test_a_supervisor_that_was_held_up_does_not_take_its_workers_for_hung() -> None:
+    stage = Stage(service())
+    stage.up_all(beating(0, is_stopped=True))
+    stage.step(advance_s=600.0)  # the driver was stopped, and its worker with it, by Ctrl-Z for example
+    assert stage.calls == []
+
+
+def test_a_hung_worker_that_cannot_be_replaced_is_waited_for_and_said_to_be_hung() -> None:
+    stage = Stage(task(max_restarts=0))
+    stage.up_all(beating(0))
+    assert watch(stage, "task/0", 20, lambda number: beating(0, is_stopped=True)) is None
+    (event,) = [event for event in stage.events if event.kind is EventKind.HUNG]
+    assert "kill -CONT 1" in event.text
+    assert watch(stage, "task/0", 20, lambda number: beating(0, is_stopped=True)) is not None
+    stage.up["task/0"].end(KILLED)
+    stage.step()
+    assert "hung" in str(stage.supervisor.failure)
+
+
+def crash_loop(stage: Stage, worker: str, end: End, *, num: int, has_worked: bool) -> int:
+    """Let a worker crash `num` times; after how many crashes the supervisor gave up on it, or 0."""
+    for number in range(1, num + 1):
+        stage.up[worker].seen = beating(number, has_worked=has_worked)
+        stage.step()
+        stage.up[worker].end(end)
+        stage.step()
+        if any(event.kind is EventKind.GAVE_UP for event in stage.events):
+            return number
+        stage.step(advance_s=10.0)
+    return 0
+
+
+def test_a_worker_that_never_gets_to_work_is_given_up_on_after_three_deaths(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage(task(max_restarts=30, max_backoff_s=2.0), service())
+    stage.step()
+    assert crash_loop(stage, "task/0", CRASH, num=50, has_worked=False) == 3
+    text = str(stage.supervisor.failure)
+    for part in ("3 times before it did any work", "exit code 1", "ValueError: bad reward", "the last line"):
+        assert part in text
+    assert "Traceback" not in caplog.text  # it is in the error, once
+    assert len(caplog.records) <= 4
+
+
+def test_one_that_got_to_work_once_may_use_up_its_restarts_even_if_they_are_slow() -> None:
+    stage = Stage(task(max_restarts=30, max_backoff_s=2.0))
+    stage.step()
+    assert crash_loop(stage, "task/0", CRASH, num=2, has_worked=True) == 0
+    assert crash_loop(stage, "task/0", CRASH, num=50, has_worked=False) == 31
+
+
+@pytest.mark.parametrize("end", [CRASH, KILLED])
+def test_a_worker_is_started_again_for_as_long_as_another_replica_serves(end: End) -> None:
+    stage = Stage(service(replicas=2, max_restarts=2, backoff_s=0.1, max_backoff_s=1.0))
+    stage.up_all(beating(0))
+    stage.up["service/1"].seen = beating(1)
+    assert crash_loop(stage, "service/0", end, num=40, has_worked=True) == 0
+    assert stage.supervisor.failure is None
+
+
+def test_kills_and_outages_do_not_count_as_deaths_of_a_worker_that_cannot_work() -> None:
+    stage = Stage(task(max_restarts=30, max_backoff_s=2.0))
+    stage.step()
+    assert crash_loop(stage, "task/0", KILLED, num=20, has_worked=False) == 0
+
+
+def test_a_run_goes_on_without_an_expendable_worker_until_the_last_is_given_up_on() -> None:
+    stage = Stage(service(replicas=2))
+    stage.up_all(beating(0))
+    stage.up["service/1"].seen = beating(1)
+    assert crash_loop(stage, "service/0", CRASH, num=10, has_worked=False) == 3
+    assert stage.supervisor.failure is None
+    assert stage.phases() == {"service/0": Phase.FAILED, "service/1": Phase.RUNNING}
+    stage.events.clear()
+    assert crash_loop(stage, "service/1", CRASH, num=10, has_worked=False) == 3
+    assert stage.supervisor.failure is not None
+
+
+def test_replicas_that_all_die_before_any_work_are_no_hope_for_each_other() -> None:
+    stage = Stage(service(replicas=2))
+    stage.step()
+    stage.up["service/1"].seen = beating(1, has_worked=False)
+    stage.step()
+    stage.up["service/1"].end(CRASH)
+    assert crash_loop(stage, "service/0", CRASH, num=10, has_worked=False) == 3
+    assert stage.supervisor.failure is not None
+
+
+def test_crashes_that_are_alike_are_not_logged_in_full_again(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage(task(replicas=2, max_restarts=30))
+    stage.up_all(beating(0))
+    for number in range(20):
+        for worker in ("task/0", "task/1"):
+            stage.up[worker].seen = beating(number)
+            stage.step()
+            stage.up[worker].end(CRASH)
+            stage.step(advance_s=10.0)
+            stage.step()
+    assert caplog.text.count("Traceback") == 1
+    assert "32 times so far" in caplog.text
+    assert sum("crashed" in record.message for record in caplog.records) <= 8
+    assert sum(event.kind is EventKind.CRASHED for event in stage.events) == 40

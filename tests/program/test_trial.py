@@ -5,14 +5,15 @@ import os
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ludus import errors
-from ludus.program.trial import Trial, TrialFolder, find_trial
+from ludus.program.trial import Trial, TrialFolder, find_trial, process_start
 
 
-def make_trial(*, pid: int | None = None, **fields: str) -> Trial:
+def make_trial(*, pid: int | None = None, **fields: Any) -> Trial:
     return Trial(
         experiment="demo",
         trial="monday",
@@ -20,7 +21,7 @@ def make_trial(*, pid: int | None = None, **fields: str) -> Trial:
         engine="local",
         driver_pid=pid or os.getpid(),
         driver_host=os.uname().nodename,
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 
@@ -85,3 +86,14 @@ def test_a_broken_trial_file_is_said_to_be_broken(tmp_path: Path) -> None:
     (folder.path / "trial.json").write_text(json.dumps({"experiment": "demo"}))
     with pytest.raises(errors.ProgramError, match="cannot be read"):
         folder.load()
+
+
+def test_a_later_process_with_the_id_of_the_driver_is_not_the_driver(tmp_path: Path) -> None:
+    folder = TrialFolder.create(tmp_path, "monday")
+    start = process_start(os.getpid())
+    assert start is not None
+    folder.save(make_trial(driver_start=start))
+    assert folder.load().is_live
+    folder.save(make_trial(driver_start=start - 1))
+    assert not folder.load().is_live
+    TrialFolder.create(tmp_path, "monday")  # it can be taken up

@@ -15,7 +15,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box, text
@@ -24,6 +24,7 @@ from rich.table import Table
 
 from ludus import discovery, errors
 from ludus.discovery import names as naming
+from ludus.launch import status as launch_status
 from ludus.program import trial as trials
 from ludus.workers import panel as panels
 
@@ -39,6 +40,7 @@ _COMMANDS = {
     "exit": "finish and go; a worker that was asked is not started again",
 }
 _LOOK_EVERY_S = 0.05
+_BUSY_S = 0.5  # a worker that has been in one thing for so long is not asked how it is
 _COLUMNS = {  # what is shown of an answer, beside the worker; figures: everything else in it
     "list": ("status", "pid", "uptime_s"),
     "ping": ("status", "pid", "uptime_s", "since_poll_s"),
@@ -75,10 +77,16 @@ def run(args: argparse.Namespace) -> int:
         stack.callback(panel.close)
         there = panel.auto_connect()
         chosen = _choose(there, args.workers)
-        outcomes = _ask(panel, chosen, args)
+        known = launch_status.ask_driver(trial.experiment, trial.trial, names=names, secret=trial.secret)
+        outcomes = _ask(panel, chosen, args, known)
         if args.action == "exit":
             outcomes = [_left(panel, outcome, time.monotonic() + args.timeout) for outcome in outcomes]
-    absent = _choose(set(folder.load_worker_names()) - set(chosen), args.workers) if args.action == "list" else []
+    absent = {}
+    if args.action == "list":
+        absent = {
+            worker: known.get(worker, {})
+            for worker in _choose(set(folder.load_worker_names()) - set(chosen), args.workers)
+        }
     if not outcomes and not absent:
         raise errors.ProgramError(f"there is no worker to {args.action}: {_why_none(there, args.workers)}")
     _print_table(args.action, outcomes, absent)
@@ -89,10 +97,43 @@ def _choose(workers: Iterable[str], regex: str | None) -> list[str]:
     return [worker for worker in sorted(workers) if regex is None or re.fullmatch(regex, worker)]
 
 
-def _ask(panel: panels.WorkerControlPanel, chosen: Sequence[str], args: argparse.Namespace) -> list[panels.Outcome]:
+def _ask(
+    panel: panels.WorkerControlPanel,
+    chosen: Sequence[str],
+    args: argparse.Namespace,
+    known: Mapping[str, Mapping[str, Any]],
+) -> list[panels.Outcome]:
+    """One outcome for each worker. `known`: what their driver knows of them, whose word counts for those that are busy.
+
+    A busy worker answers when it has finished what it does; its heartbeat does not wait for that.
+    """
     command = "ping" if args.action == "list" else args.action
     kwargs = {"config": dict(args.settings)} if args.settings else {}
-    return panel.group_request(command, worker_names=chosen, worker_kwargs=[kwargs] * len(chosen), timeout=args.timeout)
+    busy = {worker for worker in chosen if known.get(worker, {}).get("busy_s", 0.0) >= _BUSY_S}
+    asked = [worker for worker in chosen if command != "ping" or worker not in busy]
+    outcomes = panel.group_request(
+        command, worker_names=asked, worker_kwargs=[kwargs] * len(asked), timeout=args.timeout
+    )
+    by_name = {outcome.worker: outcome for outcome in outcomes}
+    return [_judge(worker, by_name.get(worker), known.get(worker), command) for worker in chosen]
+
+
+def _judge(
+    worker: str, outcome: panels.Outcome | None, known: Mapping[str, Any] | None, command: str
+) -> panels.Outcome:
+    """An answer as it is; of a worker that gave none, what its driver knows: one that is busy has not failed."""
+    if outcome is not None and (known is None or not isinstance(outcome.error, errors.DeadlineExceeded)):
+        return outcome
+    assert known is not None
+    if command in ("ping", "stats"):
+        return panels.Outcome(worker, {"status": known["status"], "pid": known["pid"]})
+    return panels.Outcome(
+        worker,
+        error=errors.DeadlineExceeded(
+            f"no answer in time: it is {known['status']}, and takes commands when it has finished that. The command "
+            "may still be carried out"
+        ),
+    )
 
 
 def _left(panel: panels.WorkerControlPanel, outcome: panels.Outcome, until: float) -> panels.Outcome:
@@ -119,14 +160,22 @@ def _why_none(there: Sequence[str], regex: str | None) -> str:
 # ---- what is shown
 
 
-def _print_table(action: str, outcomes: Sequence[panels.Outcome], absent: Sequence[str]) -> None:
+def _print_table(action: str, outcomes: Sequence[panels.Outcome], absent: Mapping[str, Mapping[str, Any]]) -> None:
     columns = _COLUMNS.get(action, ("result",))
     table = Table("worker", *columns, box=box.SIMPLE_HEAD)
     rows = {outcome.worker: _row(action, columns, outcome) for outcome in outcomes}
-    rows |= {worker: [text.Text("not there", style="yellow")] for worker in absent}
+    rows |= {worker: [text.Text(_absence(known), style="yellow")] for worker, known in absent.items()}
     for worker in sorted(rows):
         table.add_row(worker, *rows[worker])
     Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def _absence(known: Mapping[str, Any]) -> str:
+    """Why a worker has no name, as far as its driver knows."""
+    if not known or known["phase"] in ("done", "exited"):
+        return "not there"
+    reason = f": {known['last_end'].splitlines()[0]}" if known["last_end"] else ""
+    return f"not there ({known['phase']}{reason})"
 
 
 def _row(action: str, columns: Sequence[str], outcome: panels.Outcome) -> list[text.Text]:

@@ -15,11 +15,12 @@ from typing import Any, Protocol
 from ludus.cli.command_line import command_line, project_words
 from ludus.experiment import progress, results
 
-__all__ = ["OnProgress", "Run", "add_arguments", "follow", "process_began"]
+__all__ = ["OnProgress", "OnStatus", "Run", "add_arguments", "follow", "process_began"]
 
 _MOST_AGENTS = 8
 
 OnProgress = Callable[[int, Mapping[str, float]], None]
+OnStatus = Callable[[str], None]
 
 
 class Run(Protocol):
@@ -34,7 +35,7 @@ def add_arguments(parser: Any) -> None:
 
 
 def follow(
-    start: Callable[[OnProgress], Run],
+    start: Callable[[OnProgress, OnStatus], Run],
     args: argparse.Namespace,
     *,
     total_steps: int,
@@ -50,7 +51,7 @@ def follow(
     began = time.time()
     try:
         with progress.Progress(total_steps, return_label="clipped return" if is_clipped else "return") as shown:
-            result = start(shown.update).result
+            result = start(shown.update, shown.status).result
     except KeyboardInterrupt:
         print(_stopped(_find(project, trial, began=began), project), file=sys.stderr)
         return 130

@@ -28,11 +28,13 @@ def run(args: argparse.Namespace) -> int:
     env_args = configs.parse_env_args(train.get("env_args", "{}"), setting="env_args")
     is_clipped = envs_by_name.clips_rewards(train.get("env", "?"), env_args)
 
-    def start(on_progress: outcome.OnProgress) -> outcome.Run:
+    def start(on_progress: outcome.OnProgress, on_status: outcome.OnStatus) -> outcome.Run:
         from ludus.remote import training  # brings torch
 
         began = outcome.process_began()
-        return training.resume(folder, project=args.project, on_progress=on_progress, began=began, trust=args.trust)
+        return training.resume(
+            folder, project=args.project, on_progress=on_progress, on_status=on_status, began=began, trust=args.trust
+        )
 
     return outcome.follow(
         start, args, total_steps=total_steps, project=args.project, trial=str(folder), is_clipped=is_clipped

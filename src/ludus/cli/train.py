@@ -45,11 +45,13 @@ def run(args: argparse.Namespace) -> int:
     config = configs.resolve(args.algorithm, args.env, settings)
     train = config.train
 
-    def start(on_progress: outcome.OnProgress) -> outcome.Run:
+    def start(on_progress: outcome.OnProgress, on_status: outcome.OnStatus) -> outcome.Run:
         from ludus.remote import training  # brings torch
 
         began = outcome.process_began()
-        return training.train(args.algorithm, args.env, on_progress=on_progress, began=began, **settings)
+        return training.train(
+            args.algorithm, args.env, on_progress=on_progress, on_status=on_status, began=began, **settings
+        )
 
     return outcome.follow(
         start,

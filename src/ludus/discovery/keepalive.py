@@ -24,6 +24,7 @@ class _Lease:
     record: Record
     period: float
     due: float
+    on_taken: Callable[[], None] | None = None
     failing: bool = False
 
 
@@ -47,12 +48,12 @@ class KeepAlive:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def hold(self, name: str, record: Record) -> None:
-        """Keep `record`, which was just written, alive. It must have a ttl."""
+    def hold(self, name: str, record: Record, *, on_taken: Callable[[], None] | None = None) -> None:
+        """Keep `record`, which was just written, alive. It must have a ttl. `on_taken`: see `core.Names.add`."""
         assert record.ttl is not None
         period = record.ttl / self._renewals_per_ttl
         with self._lock:
-            self._leases[name] = _Lease(record, period, due=self._clock.now() + period)
+            self._leases[name] = _Lease(record, period, due=self._clock.now() + period, on_taken=on_taken)
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="ludus-keepalive", daemon=True)
                 self._thread.start()
@@ -113,6 +114,8 @@ class KeepAlive:
             with self._lock:
                 if self._leases.get(name) is lease:
                     del self._leases[name]
+            if lease.on_taken is not None:
+                lease.on_taken()
             return
         if lease.failing:
             log.warning("the lease on %r is renewed again", name)

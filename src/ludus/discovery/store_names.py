@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ludus import errors
 from ludus.core import NameCallback, Watch
@@ -36,7 +36,15 @@ class StoreNames:
         self._watchers: set[Watcher] = set()
         self._closed = False
 
-    def add(self, name: str, value: str, *, ttl: float | None = None, replace: bool = False) -> None:
+    def add(
+        self,
+        name: str,
+        value: str,
+        *,
+        ttl: float | None = None,
+        replace: bool = False,
+        on_taken: Callable[[], None] | None = None,
+    ) -> None:
         spelling.check(name)
         if not isinstance(value, str):
             raise errors.DiscoveryError(f"the value of {name!r} must be a string, not {type(value).__name__}")
@@ -52,7 +60,7 @@ class StoreNames:
             self._owners[name] = record.owner
             self._keepalive.drop(name)
             if ttl is not None:
-                self._keepalive.hold(name, record)
+                self._keepalive.hold(name, record, on_taken=on_taken)
 
     def get(self, name: str) -> str:
         spelling.check(name)

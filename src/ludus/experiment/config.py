@@ -51,6 +51,9 @@ class TrainConfig:
     env_threads: int = option(1, help="threads of environments that have their own (ALE, EnvPool)", minimum=1)
     inference: int = option(0, help="inference workers; 0: each simulator runs the policy itself", minimum=0)
     trainers: int = option(1, help="ranks that train together, each on its share of the simulators", minimum=1)
+    hang_seconds: float = option(
+        300.0, help="a simulator or inference worker without progress for so long is replaced; 0: never", minimum=0.0
+    )
     threads: int | None = option(None, help="threads of a trainer; none: as fits", minimum=1)
     device: str = option("cpu", help="where the trainer computes: cpu, cuda, cuda:1")
     engine: str = option("local", help="where workers run", choices=("local", "ray"))

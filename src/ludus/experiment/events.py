@@ -50,8 +50,15 @@ class EventFile:
         records = _record(_event(when, step, _field(_SUMMARY, summary)))
         if self._file is None:
             records = self._open(when) + records
-        if self._file is not None:
-            os.write(self._file, records)
+        assert self._file is not None
+        try:
+            written = os.write(self._file, records)
+        except OSError:
+            written = -1
+            raise
+        finally:
+            if written != len(records):  # nothing can be read after a torn record: the next one begins another file
+                self.close()
 
     def close(self) -> None:
         if self._file is not None:

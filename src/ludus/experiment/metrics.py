@@ -10,6 +10,7 @@ the trial began, not counting the time it was stopped. A value that is not finit
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -51,6 +52,7 @@ class MetricsWriter:
         if path.exists():  # also when nothing is dropped: a line that a kill tore must not swallow the next
             files.replace(path, [(json.dumps(line) + "\n").encode() for line in kept])
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._is_torn = False  # the last line was only written in part
         is_first = resume_step is None and not any((folder / "events").glob("*"))
         next_step = 0 if resume_step is None else resume_step + 1
         self._events = EventFile(folder / "events", purge_step=None if is_first else next_step)
@@ -74,8 +76,20 @@ class MetricsWriter:
         line |= {name: number if math.isfinite(number) else None for name, number in numbers.items()}
         if not_finite:
             line["not_finite"] = not_finite
-        os.write(self._file, (json.dumps(line) + "\n").encode())
+        self._append((json.dumps(line) + "\n").encode())
         self._events.write(int(step), numbers, time_s=now)
+
+    def _append(self, line: bytes) -> None:
+        """Raises `OSError` if not all of it could be written; what was is then cut off from the next line."""
+        assert self._file is not None
+        line = b"\n" + line if self._is_torn else line
+        written = 0
+        try:
+            written = os.write(self._file, line)
+        finally:
+            self._is_torn = self._is_torn if not written else written < len(line)
+        if written < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), METRICS_FILE)
 
     def close(self) -> None:
         if self._file is not None:

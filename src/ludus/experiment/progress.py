@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -31,7 +32,8 @@ class Progress:
     """How far a run is. `is_live`: draw in place; by default, if standard error is a terminal. `return_label`: what the
     return of training is called.
 
-    Nothing is drawn between updates, and no thread is started: a run costs what it is told.
+    Nothing is drawn between updates, and no thread is started: a run costs what it is told. `status` says what a run is
+    doing that has no news; it may be called from another thread than `update`.
     """
 
     def __init__(
@@ -53,6 +55,8 @@ class Progress:
         self._step = 0
         self._shown_step: int | None = None
         self._values: dict[str, float] = {}
+        self._status = ""
+        self._lock = threading.Lock()
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -71,11 +75,22 @@ class Progress:
 
     def update(self, step: int, values: Mapping[str, float | None] | None = None) -> None:
         """`step` steps are done; of each name in `values` the last number is shown."""
+        with self._lock:
+            self._step = step
+            if self._first is None:
+                self._first = (step, self._clock())
+            self._values |= {name: value for name, value in (values or {}).items() if value is not None}
+            self._status = ""
+            self._show_if_due()
+
+    def status(self, text: str) -> None:
+        """What is being done since the last update: `busy: update, 4.1 s`."""
+        with self._lock:
+            self._status = text
+            self._show_if_due()
+
+    def _show_if_due(self) -> None:
         now = self._clock()
-        self._step = step
-        if self._first is None:
-            self._first = (step, now)
-        self._values |= {name: value for name, value in (values or {}).items() if value is not None}
         if now >= self._next:
             self._next = now + (_REDRAW_S if self._is_live else _LINE_S)
             self._show()
@@ -85,7 +100,8 @@ class Progress:
         if self._is_live:
             self._draw()
         else:
-            self._stream.write("   ".join([self._position(), *self._figures(), *self._parts(), *self._left()]) + "\n")
+            words = [self._position(), *self._figures(), *self._parts(), *self._left(), *filter(None, [self._status])]
+            self._stream.write("   ".join(words) + "\n")
             self._stream.flush()
 
     # --- what is told
@@ -148,7 +164,7 @@ class Progress:
         figures = self._figures()
         if figures:
             bar.append("\n" + "   ".join(figures), style="bold default")
-        for parts in self._parts():
+        for parts in (*self._parts(), *filter(None, [self._status])):
             bar.append("\n" + parts, style="bright_black")
         return bar
 

@@ -48,6 +48,8 @@ _SEAL_FILE = "config.seal"
 
 
 class Flow(Protocol):
+    doing: str  # the part of a turn that is under way, for status lines
+
     def turn(self, progress: float) -> Report | None:
         """One update; `None` if there was nothing to learn from yet."""
         ...
@@ -117,8 +119,15 @@ class Training:
         self._resumed_at: int | None = None
         self._has_config = (folder / "config.json").exists()  # from here on, unless somebody deletes the folder
         self._save_errors: list[str] = []
+        self._metrics_failing = self._checkpoints_failing = False
+        self._doing = ""  # what is not a part of a turn: a checkpoint, the evaluation
 
     # --- the loop
+
+    @property
+    def doing(self) -> str:
+        """What is under way, for status lines; safe from any thread."""
+        return self._doing or self.flow.doing
 
     @property
     def is_done(self) -> bool:
@@ -165,7 +174,7 @@ class Training:
         if is_asked and not self.is_done:
             self._keep_and_stop()
         elif is_due and not self.is_done:
-            self.checkpoint()
+            self._try_to_checkpoint()
         return True
 
     def ask_stop(self) -> None:
@@ -201,7 +210,7 @@ class Training:
             values |= {f"episode/return/{agent}": value for agent, value in self._returns_by_agent().items()}
             values["episode/count"] = self._num_episodes
         self.shown = (self.num_steps, values)
-        self._write(values)
+        self._try_to_write(values)
         if self._on_progress is not None:
             self._on_progress(self.num_steps, values)
         self._parts_total.update(self._parts)
@@ -218,7 +227,45 @@ class Training:
             )
         self._metrics.write(self.num_steps, values)
 
+    def _try_to_write(self, values: dict[str, float]) -> None:
+        """Metrics that cannot be written, because the disk is full, do not end a run: the next ones may be."""
+        try:
+            self._write(values)
+        except OSError as error:
+            if not self._metrics_failing:
+                _LOG.warning(
+                    "metrics of step %d could not be written to %s: %s. Training goes on; metrics are missing until "
+                    "they can be written again.",
+                    self.num_steps,
+                    self.folder,
+                    error,
+                )
+            self._metrics_failing = True
+            return
+        if self._metrics_failing:
+            _LOG.warning("metrics are written again, from step %d on", self.num_steps)
+        self._metrics_failing = False
+
     # --- checkpoints
+
+    def _try_to_checkpoint(self) -> None:
+        """A checkpoint that cannot be written does not end a run: the next one is due after the usual time."""
+        self._doing = "checkpoint"
+        try:
+            self.checkpoint()
+        except errors.CheckpointError as error:
+            self._last_checkpoint = time.perf_counter()
+            if not self._checkpoints_failing:
+                _LOG.warning(
+                    "%s Training goes on; the next one is tried in %g s.", error, self.config.train.checkpoint_seconds
+                )
+            self._checkpoints_failing = True
+            return
+        finally:
+            self._doing = ""
+        if self._checkpoints_failing:
+            _LOG.warning("checkpoints are written again, from step %d on", self.num_steps)
+        self._checkpoints_failing = False
 
     def checkpoint(self) -> Path:
         """Write everything that is needed to go on from here. Raises `TrainingError` if the weights are not finite."""
@@ -358,6 +405,7 @@ class Training:
         return result
 
     def _evaluate(self) -> dict[str, Any]:
+        self._doing = "evaluate"
         found = final_evaluation(
             self.learner.policy, self.config, max_steps=self._longest_episode(), earlier=self._earlier
         )

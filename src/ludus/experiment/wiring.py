@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +47,10 @@ from ludus.workers.server import WorkerServer
 __all__ = ["check_device", "embedded", "make_groups", "make_learner", "make_policy_spec", "make_simulator", "program"]
 
 MODEL = "policy"
+_LOG = logging.getLogger(__name__)
+_PUBLISH_PATIENCE_S = 60.0
+_PUBLISH_RETRY_S = 0.5
 _SEGMENT_TIMEOUT_S = 3600.0  # slow worlds may take their time; a lost simulator is noticed by its connection
-_SIMULATOR_RESTARTS = RestartPolicy(max_restarts=30, backoff_s=0.1, max_backoff_s=2.0)
 
 
 def make_policy_spec(config: Config, world: WorldSpec) -> PolicySpec:
@@ -162,7 +166,7 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
                 # sync: each request by itself. Which come together is chance, and other batches round otherwise.
                 max_batch=1024 if config.flow == "async" else 1,
                 replicas=train.inference,
-                restarts=_SIMULATOR_RESTARTS,
+                restarts=_restarts(config, is_expendable=True),
             )
         settings = SimulatorSettings(
             make_groups=functools.partial(make_groups, config, is_remote=bool(train.inference)),
@@ -179,7 +183,7 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
             settings,
             replicas=num_simulators,
             resources=Resources(cpus=max(1, train.env_threads)),
-            restarts=_SIMULATOR_RESTARTS,
+            restarts=_restarts(config, is_expendable=config.flow == "async" and train.trainers == 1),
             **arguments,
         )
     made.add(
@@ -191,6 +195,17 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
         restarts=RestartPolicy(max_restarts=0),
     )
     return made
+
+
+def _restarts(config: Config, *, is_expendable: bool) -> RestartPolicy:
+    """Of simulators and inference workers. None that a trainer could not do without is expendable."""
+    return RestartPolicy(
+        max_restarts=30,
+        backoff_s=0.1,
+        max_backoff_s=2.0,
+        max_busy_s=config.train.hang_seconds or None,
+        is_expendable=is_expendable,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,6 +301,9 @@ class TrainerJob:
         step, values = self._training.shown
         return {"step": step, "values": values}
 
+    def activity(self) -> str:
+        return self._training.doing
+
     def close(self) -> None:
         self._training.close()
         for host in self._hosts:
@@ -302,7 +320,22 @@ def _join(rank: int, size: int, server: WorkerServer, config: Config) -> TorchRa
 
 def _publisher(weights: WeightsService) -> Callable[[Learner], None]:
     def publish(learner: Learner) -> None:
-        weights.publish(MODEL, learner.policy.weights(), number=learner.version)
+        until = time.monotonic() + _PUBLISH_PATIENCE_S
+        is_warned = False
+        while True:
+            try:
+                weights.publish(MODEL, learner.policy.weights(), number=learner.version)
+                return
+            except OSError as error:  # a full disk, perhaps: simulators cannot go on without it, so wait a while
+                text = f"version {learner.version} could not be written to {weights.store.folder}: {error}."
+                if time.monotonic() >= until:
+                    raise errors.TrainingError(
+                        f"{text} It was tried for {_PUBLISH_PATIENCE_S:g} s. Make room, and go on with ludus resume."
+                    ) from error
+                if not is_warned:
+                    _LOG.warning("%s It is tried again for %g s.", text, _PUBLISH_PATIENCE_S)
+                    is_warned = True
+            time.sleep(_PUBLISH_RETRY_S)
 
     return publish
 

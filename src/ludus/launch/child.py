@@ -1,7 +1,8 @@
 """The life of a worker process, top to bottom: spec → lifeline → logs → names → server → worker → run → end.
 
-    python -m ludus.launch SPEC_FILE LIFELINE_FD
+    python -m ludus.launch SPEC_FILE LIFELINE_FD PULSE_FD
 
+Heartbeats go into the pipe PULSE_FD, from a thread of their own, from the first moment to the last.
 The exit code is 0 when the worker is done or was asked to exit, 1 when it failed; how it ended is written beside its
 spec first, because an exit code cannot carry a traceback.
 """
@@ -9,19 +10,20 @@ spec first, because an exit code cannot carry a traceback.
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import json
 import logging
 import os
 import signal
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ludus import core, discovery
+from ludus import core, discovery, errors
 from ludus.launch import lifeline as lifelines
 from ludus.launch import spec as specs
 from ludus.launch import supervisor
@@ -29,12 +31,14 @@ from ludus.program import program as programs
 from ludus.program import trial
 from ludus.rpc import address
 from ludus.telemetry import logs
-from ludus.workers import context, remote, server
+from ludus.workers import context, heartbeat, remote, server
 from ludus.workers import worker as workers
 
-__all__ = ["ExitRequest", "live", "main", "read_end"]
+__all__ = ["END_MARK", "ExitRequest", "decode_end", "live", "main", "pulse_sender", "read_end"]
 
 _LOG = logging.getLogger(__name__)
+END_MARK = b"end "
+_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO})
 
 
 class AskedToExit(BaseException):
@@ -73,17 +77,53 @@ def main(argv: Sequence[str]) -> int:
     logs.log_process(spec.worker, folder.log_file(spec.worker))
     faulthandler.enable()
     _exit_on_signals(ask_exit)
-    end = live(spec, ask_exit)
-    trial.write_private(folder.end_file(spec.worker), json.dumps(asdict(end)).encode())
+
+    def on_hung(reason: str, stack: str) -> None:
+        _LOG.error("%s; this process ends. The loop's stack:\n%s", reason, stack)
+        end = supervisor.End(status=core.WorkerStatus.FAILED, reason=reason, traceback=stack)
+        _write_end(folder, spec.worker, end, int(argv[2]))
+        lifelines.end_process_group()
+
+    pulse = heartbeat.Heartbeat(pulse_sender(int(argv[2])), max_busy_s=spec.max_busy_s, on_hung=on_hung)
+    pulse.start()
+    end = live(spec, ask_exit, pulse=pulse)
+    _write_end(folder, spec.worker, end, int(argv[2]))
     if lifeline.is_lost:
         lifelines.end_process_group()  # nobody is left to clear up after this worker
     return 1 if end.status is core.WorkerStatus.FAILED else 0
 
 
-def live(spec: specs.WorkerSpec, ask_exit: ExitRequest, *, names: core.Names | None = None) -> supervisor.End:
+def pulse_sender(fd: int) -> Callable[[heartbeat.Beat], None]:
+    """Puts beats into a pipe; what does not fit, because nobody reads just now, is dropped: the next one will."""
+    os.set_blocking(fd, False)
+
+    def send(beat: heartbeat.Beat) -> None:
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            os.write(fd, heartbeat.encode_beat(beat))
+
+    return send
+
+
+def _write_end(folder: trial.TrialFolder, worker: str, end: supervisor.End, pulse_fd: int) -> None:
+    content = json.dumps(asdict(end)).encode()
+    try:
+        trial.write_private(folder.end_file(worker), content)
+    except OSError as error:  # a full disk, perhaps: the driver is told by the pipe
+        _LOG.error("how this worker ended cannot be written to %s: %s", folder.path, error)
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            os.write(pulse_fd, END_MARK + content + b"\n")
+
+
+def live(
+    spec: specs.WorkerSpec,
+    ask_exit: ExitRequest,
+    *,
+    names: core.Names | None = None,
+    pulse: heartbeat.Heartbeat | None = None,
+) -> supervisor.End:
     """One worker's life in the calling thread, and how it ended. Raises nothing.
 
-    Without `names`, this process has that one worker only, and belongs to its trial.
+    Without `names`, this process has that one worker only, and belongs to its trial. `pulse` describes its loop.
     """
     log_file = trial.TrialFolder(Path(spec.folder)).log_file(spec.worker)
     log_start = logs.size(log_file)
@@ -102,6 +142,8 @@ def live(spec: specs.WorkerSpec, ask_exit: ExitRequest, *, names: core.Names | N
                 stack.callback(context.leave)
             worker = _build(spec, names, stack)
             ask_exit.attach(worker)
+            if pulse is not None:
+                pulse.attach(worker)
             worker.run()
             _LOG.info("%s: %s", worker.status, worker.exit_reason or "finished")
             return supervisor.End(status=worker.status, reason=worker.exit_reason or "finished")
@@ -115,7 +157,13 @@ def live(spec: specs.WorkerSpec, ask_exit: ExitRequest, *, names: core.Names | N
             reason=f"{type(error).__name__}: {error}",
             traceback=_format(error),
             last_lines=last_lines,
+            is_external=_is_external(error),
         )
+
+
+def _is_external(error: BaseException) -> bool:
+    """Whether it comes from outside of the worker and may pass: no name service, no space, no more descriptors."""
+    return isinstance(error, errors.DiscoveryError) or (isinstance(error, OSError) and error.errno in _PASSING)
 
 
 def _build(spec: specs.WorkerSpec, names: core.Names, stack: contextlib.ExitStack) -> workers.Worker:
@@ -164,9 +212,13 @@ def _exit_on_signals(ask_exit: ExitRequest) -> None:
 def read_end(path: Path) -> supervisor.End | None:
     """How a worker said it ended; None if it had no time to say it."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        return decode_end(path.read_bytes())
+    except (FileNotFoundError, ValueError, KeyError, TypeError):  # or it was killed while it said it
         return None
+
+
+def decode_end(said: bytes) -> supervisor.End:
+    content: dict[str, Any] = json.loads(said)
     status = core.WorkerStatus(content.pop("status"))
     last_lines = tuple(content.pop("last_lines"))
     return supervisor.End(status=status, last_lines=last_lines, **content)

@@ -2,7 +2,8 @@
 
 A process gets what it must know by a private file, runs `ludus.launch.child` in a session of its own (so that Ctrl-C in
 the terminal reaches only the driver, which drains), and holds the end of a pipe that closes when the driver dies. One
-thread waits for each, so a death is noticed at once.
+thread waits for each, so a death is noticed at once. Heartbeats come by a pipe of its own, so that a process that is
+there but does not run (stopped, frozen) is noticed, too.
 """
 
 from __future__ import annotations
@@ -13,21 +14,25 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
 import ludus
 from ludus import core, discovery
-from ludus.launch import child, guard, supervisor
+from ludus.launch import child, guard, lock, supervisor
 from ludus.launch import run as runs
 from ludus.launch import spec as specs
+from ludus.launch import vitals as vital_signs
 from ludus.program import program as programs
 from ludus.program import trial as trials
 from ludus.telemetry import logs
-from ludus.workers import context
+from ludus.workers import context, heartbeat
 
 __all__ = ["launch"]
+
+_EXIT_UNFLUSHED = 120  # Python's, when standard output or error could not be flushed at the end
 
 
 def launch(
@@ -58,6 +63,7 @@ def launch(
             folder, url, listen_host, secret = within.folder, within.names_url, within.host, within.secret
         else:
             folder = trials.TrialFolder.create(project, trial)
+            stack.enter_context(lock.driving(folder.path))
             url = runs.open_names(stack, names_url, host=listen_host, secret=secret)
         told = specs.make_specs(program, folder, names_url=url, host=listen_host, secret=secret)
         start: supervisor.Start
@@ -104,19 +110,29 @@ class _Processes:
     def start(self, worker: str, ended: Callable[[supervisor.End], None]) -> _Process:
         self._folder.end_file(worker).unlink(missing_ok=True)
         log_start = logs.size(self._folder.log_file(worker))
-        with open(self._folder.log_file(worker), "ab") as log:
-            popen = subprocess.Popen(
-                # -P: the folder it happens to be started in is no place to import from.
-                [sys.executable, "-P", "-m", "ludus.launch", self._folder.spec_file(worker), str(self._lifeline)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self._environments[worker],
-                pass_fds=[self._lifeline],
-                start_new_session=True,
-            )
+        pulse, worker_end = os.pipe()
+        fds = [self._lifeline, worker_end]
+        try:
+            with open(self._folder.log_file(worker), "ab") as log:
+                popen = subprocess.Popen(
+                    # -P: the folder it happens to be started in is no place to import from.
+                    [sys.executable, "-P", "-m", "ludus.launch", self._folder.spec_file(worker), *map(str, fds)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=self._environments[worker],
+                    pass_fds=fds,
+                    start_new_session=True,
+                )
+        except BaseException:
+            os.close(pulse)
+            raise
+        finally:
+            os.close(worker_end)
         self._guard.add(popen.pid)
-        process = _Process(popen, self._folder, worker, ended, log_start=log_start, reaped=self._guard.remove)
+        process = _Process(
+            popen, self._folder, worker, ended, log_start=log_start, reaped=self._guard.remove, pulse=_Pulse(pulse)
+        )
         process.watch()
         return process
 
@@ -156,6 +172,40 @@ class _Guard:
             self._popen.stdin.flush()
 
 
+class _Pulse:
+    """The driver's end of the pipe by which a worker's heartbeats come."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd: int | None = fd
+        self._rest = b""
+        self._last: heartbeat.Beat | None = None
+        self.end: supervisor.End | None = None  # sent here by a worker that could not write it to its file
+
+    def last(self) -> heartbeat.Beat | None:
+        """The newest beat that has arrived; None before the first."""
+        while self._fd is not None:
+            try:
+                content = os.read(self._fd, 65_536)
+            except BlockingIOError:
+                break
+            if not content:
+                break
+            *lines, self._rest = (self._rest + content).split(b"\n")
+            for line in lines:
+                with contextlib.suppress(ValueError):  # whatever else has that descriptor may write to it, too
+                    if line.startswith(child.END_MARK):
+                        self.end = child.decode_end(line.removeprefix(child.END_MARK))
+                    else:
+                        self._last = heartbeat.decode_beat(line)
+        return self._last
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
 class _Process:
     """One worker process; `ended` is told how it ended."""
 
@@ -168,6 +218,7 @@ class _Process:
         *,
         log_start: int,
         reaped: Callable[[int], None],
+        pulse: _Pulse,
     ) -> None:
         self.pid = popen.pid
         self.host = os.uname().nodename
@@ -177,6 +228,7 @@ class _Process:
         self._ended = ended
         self._log_start = log_start
         self._reaped = reaped
+        self._pulse = pulse
         self._lock = threading.Lock()
         self._is_asked = False
         self._is_reaped = False
@@ -196,6 +248,12 @@ class _Process:
             if not self._is_reaped:
                 os.killpg(self.pid, signal.SIGKILL)
 
+    def vitals(self) -> vital_signs.Vitals:
+        with self._lock:
+            process = None if self._is_reaped else vital_signs.read_process(self.pid)
+            is_stopped, cpu_s = process or (False, None)
+            return vital_signs.Vitals(beat=self._pulse.last(), is_stopped=is_stopped, cpu_s=cpu_s)
+
     def _wait(self) -> None:
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
@@ -205,17 +263,20 @@ class _Process:
             self._reaped(self.pid)
             code = self._popen.wait()
             self._is_reaped = True
+            self._pulse.last()
+            self._pulse.close()
         self._ended(self._end(code))
 
     def _end(self, code: int) -> supervisor.End:
-        said = child.read_end(self._folder.end_file(self._worker))
+        said = child.read_end(self._folder.end_file(self._worker)) or self._pulse.end
         if said is not None:
             return said
         if self._is_asked and code == -signal.SIGTERM:  # it was not yet so far as to handle signals
             return supervisor.End(status=core.WorkerStatus.EXITED, reason="SIGTERM")
         return supervisor.End(
             status=core.WorkerStatus.FAILED,
-            reason=_describe_exit(code),
+            reason=_describe_exit(code, self._folder.path),
+            is_external=code in (-signal.SIGKILL, -signal.SIGTERM) or code == _EXIT_UNFLUSHED,
             last_lines=tuple(logs.tail(self._folder.log_file(self._worker), since=self._log_start)),
         )
 
@@ -263,6 +324,7 @@ class _Thread:
         self._names = names
         self._ended = ended
         self._ask_exit = child.ExitRequest()
+        self._beat: heartbeat.Beat | None = None
         self._thread = threading.Thread(target=self._live, name=spec.worker, daemon=True)
 
     def start(self) -> None:
@@ -276,9 +338,18 @@ class _Thread:
             supervisor.End(status=core.WorkerStatus.FAILED, reason="a thread cannot be killed; it is left running")
         )
 
+    def vitals(self) -> vital_signs.Vitals:
+        return vital_signs.Vitals(beat=self._beat, cpu_s=time.process_time())
+
+    def _note(self, beat: heartbeat.Beat) -> None:
+        self._beat = beat
+
     def _live(self) -> None:
+        pulse = heartbeat.Heartbeat(self._note)  # a thread that hangs cannot be ended, so nothing is done about it
+        pulse.start()
         with logs.log_thread(self._spec.worker, self._log_file):
-            end = child.live(self._spec, self._ask_exit, names=self._names)
+            end = child.live(self._spec, self._ask_exit, names=self._names, pulse=pulse)
+        pulse.close()
         self._ended(end)
 
 
@@ -290,9 +361,23 @@ def _environment(node: programs.Node) -> dict[str, str]:
     return {**threads, **os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
-def _describe_exit(code: int) -> str:
+def _describe_exit(code: int, folder: Path) -> str:
+    if code == _EXIT_UNFLUSHED:
+        return f"exit code {code}: its last output could not be written. {describe_space(folder)}"
     if code >= 0:
         return f"exit code {code}, without a word"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     by_whom = " (by somebody, or by the kernel because memory ran out)" if name == "SIGKILL" else ""
     return f"killed by {name}{by_whom}"
+
+
+def describe_space(folder: Path) -> str:
+    """A sentence on how full the disk of a folder is, for somebody whose file could not be written."""
+    try:
+        there = os.statvfs(folder)
+    except OSError as error:
+        return f"{folder} cannot be looked at: {error}."
+    free = there.f_bavail * there.f_frsize
+    if free < 1 << 20:
+        return f"The disk of {folder} is full ({free} bytes are free): make room."
+    return f"The disk of {folder} has {free >> 20} MB free; is it a quota, or a limit of file sizes?"

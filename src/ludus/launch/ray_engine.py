@@ -14,20 +14,25 @@ import math
 import os
 import random
 import secrets
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ludus import core, errors
-from ludus.launch import child, lifeline, supervisor
+from ludus.launch import child, lifeline, lock, supervisor
 from ludus.launch import run as runs
 from ludus.launch import spec as specs
+from ludus.launch import vitals as vital_signs
 from ludus.program import program as programs
 from ludus.program import trial as trials
 from ludus.telemetry import logs
+from ludus.workers import heartbeat
 
 __all__ = ["connected", "launch"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -78,6 +83,7 @@ def launch(
             is_own = not within.reserves
         else:
             folder = trials.TrialFolder.create(project, trial)
+            stack.enter_context(lock.driving(folder.path))
             address = address or os.environ.get("RAY_ADDRESS")
             is_own = not ray.is_initialized() and address is None
             if not ray.is_initialized():
@@ -145,6 +151,7 @@ class _Host:
 
     def __init__(self) -> None:
         self._ask_exit = child.ExitRequest()
+        self._beat: heartbeat.Beat | None = None
 
     def where(self) -> _Place:
         ray = _import_ray()
@@ -156,12 +163,27 @@ class _Host:
         with lifeline.connect_lifeline(driver, secret=spec.secret) as line:
             watch = lifeline.Lifeline(line.fileno(), ask_exit=self._ask_exit)
             watch.start()
-            end = child.live(dataclasses.replace(spec, host=self.where().host), self._ask_exit)
+            pulse = heartbeat.Heartbeat(self._note, max_busy_s=spec.max_busy_s, on_hung=_end_hung)
+            pulse.start()
+            end = child.live(dataclasses.replace(spec, host=self.where().host), self._ask_exit, pulse=pulse)
+            pulse.close()
             watch.release()
         return end
 
+    def beat(self) -> heartbeat.Beat | None:
+        """The last beat. It is answered by a thread of Ray's, while the worker's own thread is at work."""
+        return self._beat
+
+    def _note(self, beat: heartbeat.Beat) -> None:
+        self._beat = beat
+
     def ask_exit(self, reason: str) -> None:
         self._ask_exit(reason)
+
+
+def _end_hung(reason: str, stack: str) -> None:
+    _LOG.error("%s; this process ends. The loop's stack:\n%s", reason, stack)
+    lifeline.end_process_group()
 
 
 class _Cluster:
@@ -188,14 +210,14 @@ class _Cluster:
 
     def start(self, worker: str, ended: Callable[[supervisor.End], None]) -> _Actor:
         wanted = self._resources[worker]
-        # Two threads beside the one in which the worker lives: to say where it is, and to be asked to exit.
+        # Threads beside the one in which the worker lives: to say where and how it is, and to be asked to exit.
         actor = self._ray.remote(_Host).options(
             num_cpus=wanted.cpus if self._reserves else 0,
             num_gpus=wanted.gpus,
             resources=dict(wanted.custom),
             max_restarts=0,
             max_task_retries=0,
-            max_concurrency=3,
+            max_concurrency=4,
             scheduling_strategy=self._place(worker, wanted),
         )
         hosted = _Actor(self._ray, actor.remote(), self._told[worker], wanted, ended, self._died_on)
@@ -246,6 +268,9 @@ class _Actor:
         self._place: _Place | None = None  # once it is known
         self._log_file = trials.TrialFolder(Path(spec.folder)).log_file(spec.worker)
         self._log_start = logs.size(self._log_file)
+        self._has_ended = False
+        self._asked: Any = None  # for its last beat, and not yet answered
+        self._beat: heartbeat.Beat | None = None
 
     @property
     def pid(self) -> int | None:
@@ -267,6 +292,30 @@ class _Actor:
     def kill(self) -> None:
         with contextlib.suppress(self._ray.exceptions.RayError):  # it may be gone already
             self._ray.kill(self._actor, no_restart=True)
+        if self._is_here and not self._has_ended:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid or 0, signal.SIGKILL)  # a stopped process does not hear of Ray's wish
+
+    @property
+    def _is_here(self) -> bool:
+        return self._place is not None and self._place.node == self._ray.get_runtime_context().get_node_id()
+
+    def vitals(self) -> vital_signs.Vitals:
+        """On this machine as for a process of the local engine. Elsewhere only the beats are seen, by asking."""
+        if self._place is None:
+            return vital_signs.Vitals(beat=None)
+        try:
+            if self._asked is not None:
+                answered, _ = self._ray.wait([self._asked], timeout=0)
+                if answered:
+                    self._beat, self._asked = self._ray.get(self._asked), None
+            if self._asked is None:
+                self._asked = self._actor.beat.remote()
+        except self._ray.exceptions.RayError:  # it is ending; the thread that waits for it will say how
+            return vital_signs.Vitals(beat=self._beat)
+        process = vital_signs.read_process(self._place.pid) if self._is_here else None
+        is_stopped, cpu_s = process or (False, None)
+        return vital_signs.Vitals(beat=self._beat, is_stopped=is_stopped, cpu_s=cpu_s)
 
     def _wait(self, driver: tuple[str, int], max_placement_s: float) -> None:
         try:
@@ -277,6 +326,7 @@ class _Actor:
             if self._place is not None:
                 self._died_on[self._spec.worker] = self._place.node
             end = self._failed(_explain(error))
+        self._has_ended = True
         self.kill()  # the process has served its one worker
         self._ended(end)
 

@@ -14,7 +14,7 @@ from typing import Self
 
 from ludus import core, discovery, errors
 from ludus.discovery import registry
-from ludus.launch import signals
+from ludus.launch import signals, status
 from ludus.launch import supervisor as supervisors
 from ludus.program import program as programs
 from ludus.program import trial as trials
@@ -79,7 +79,15 @@ class Run:
     def start(self) -> None:
         if not self._is_within:
             self._interrupts.install()
+            self._serve_status()
         self._supervisor.start()
+
+    def _serve_status(self) -> None:
+        server = status.StatusServer(
+            self._supervisor.records, experiment=self.experiment, trial=self.trial, secret=self._secret
+        )
+        self._resources.callback(server.close)
+        server.start(self._own_names())
 
     def __enter__(self) -> Self:
         return self
@@ -207,6 +215,7 @@ def begin(
         names_url=names_url,
         engine=engine,
         driver_pid=os.getpid(),
+        driver_start=trials.process_start(os.getpid()),
         driver_host=os.uname().nodename,
         secret=secret,
     )

@@ -31,6 +31,7 @@ class WorkerSpec:
     secret: str | None
     folder: str  # the trial's
     payload: bytes  # of `pack`
+    max_busy_s: float | None  # of its node's RestartPolicy
     sys_path: tuple[str, ...]  # of the driver, so that what it could import can be imported
 
     def unpack(self) -> tuple[type, tuple[Any, ...], Mapping[str, Any]]:
@@ -74,6 +75,7 @@ def make_specs(
                 secret=secret,
                 folder=str(folder.path),
                 payload=payload,
+                max_busy_s=node.restarts.max_busy_s,
                 sys_path=tuple(os.path.abspath(path) for path in sys.path),
             )
     return made

@@ -9,6 +9,9 @@
     running ──stop, or one worker past its limit──▶ draining ──all ended, or killed after the grace──▶ ended
        └──────────────────── every worker has ended by itself ───────────────────────────────────────▲
 
+A worker that is hung (`vitals.py`) is killed and started again. One that never gets to work is given up on after three
+deaths; that ends the run, unless it is expendable and another replica of its node is up.
+
 Draining asks the workers that have work of their own first and those that only answer calls when these are gone, so
 that a call on its way is still answered.
 """
@@ -18,30 +21,38 @@ from __future__ import annotations
 import collections
 import enum
 import logging
+import re
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ludus import clock as clocks
 from ludus import core, errors
+from ludus.launch import vitals as vital_signs
 from ludus.program import program as programs
 
 __all__ = ["End", "Event", "EventKind", "Incarnation", "Phase", "Start", "Supervisor", "WorkerRecord"]
 
 _LOG = logging.getLogger(__name__)
 _DEFAULT_GRACE_S = 5.0
+_MAX_BARREN_LIVES = 3  # of a worker that has never got to work
+_UNREPLACED_S = 30.0  # how much longer a worker may hang whose death would end the run
 _MAX_KILL_S = 5.0  # what a killed worker may take to be gone before the run ends without it
 
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """How one incarnation of a worker ended: `DONE`, `EXITED` because it was asked, or `FAILED`."""
+    """How one incarnation of a worker ended: `DONE`, `EXITED` because it was asked, or `FAILED`.
+
+    `is_external`: it failed by something outside of it that may pass: a kill, a full disk, an absent name service.
+    """
 
     status: core.WorkerStatus
     reason: str
     traceback: str = ""
     last_lines: tuple[str, ...] = ()
+    is_external: bool = False
 
     def describe(self) -> str:
         parts = [self.reason]
@@ -69,6 +80,10 @@ class Incarnation(Protocol):
         """End it at once."""
         ...
 
+    def vitals(self) -> vital_signs.Vitals | None:
+        """What can be seen of it now; None if nothing can."""
+        ...
+
 
 Start = Callable[[str, Callable[[End], None]], Incarnation]
 """`start(worker, ended)` starts a worker and returns; `ended` is called once, from any thread, when it has ended."""
@@ -92,22 +107,29 @@ class EventKind(enum.StrEnum):
     STARTED = "started"
     CRASHED = "crashed"
     ENDED = "ended"
+    HUNG = "hung"
     GAVE_UP = "gave-up"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something a driver should know at once. `text` is for people."""
+    """Something a driver should know at once. `text` is for people; `brief`, if any, is what is logged instead."""
 
     kind: EventKind
     worker: str
     text: str
     end: End | None = None
+    brief: str = ""
+    is_logged: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerRecord:
-    """One worker as its driver sees it. `restarts` counts all; `last_end` is how its last incarnation ended."""
+    """One worker as its driver sees it. `restarts` counts all; `last_end` is how its last incarnation ended.
+
+    Of its last heartbeat: `activity` is what it does (`busy: update, 4.1 s`; empty before the first), `busy_s` for how
+    long it has been in that, `report` the numbers that came with it.
+    """
 
     name: str
     status: Phase
@@ -115,6 +137,9 @@ class WorkerRecord:
     host: str | None
     restarts: int
     last_end: End | None
+    activity: str = ""
+    busy_s: float = 0.0
+    report: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -122,8 +147,10 @@ class _Life:
     """A worker through all its incarnations."""
 
     name: str
+    node: str
     policy: programs.RestartPolicy
     has_end: bool
+    is_expendable: bool
     phase: Phase = Phase.WAITING
     due: float = 0.0  # when to start, while it waits
     starts: int = 0
@@ -131,9 +158,26 @@ class _Life:
     asked: bool = False
     crashes: collections.deque[float] = field(default_factory=collections.deque)
     last_end: End | None = None
+    vitals: vital_signs.Vitals | None = None  # of the present incarnation
+    detector: vital_signs.HangDetector = field(default_factory=vital_signs.HangDetector)
+    hung: str = ""  # why the present incarnation was killed
+    hung_since: float | None = None
+    has_ever_worked: bool = False
+    num_barren: int = 0  # lives in a row that ended before a first unit of work
+
+    @property
+    def has_worked(self) -> bool | None:
+        """Whether the present incarnation has; None if that cannot be seen."""
+        return None if self.vitals is None or self.vitals.beat is None else self.vitals.beat.has_worked
+
+    @property
+    def is_hopeful(self) -> bool:
+        """Whether it is up or will be, and there is no sign that it never gets to work, either."""
+        return not self.phase.is_final and (self.has_ever_worked or bool(self.has_worked) or not self.num_barren)
 
     def record(self) -> WorkerRecord:
         now = self.incarnation
+        beat = self.vitals.beat if now is not None and self.vitals is not None else None
         return WorkerRecord(
             name=self.name,
             status=self.phase,
@@ -141,6 +185,9 @@ class _Life:
             host=now.host if now else None,
             restarts=max(0, self.starts - 1),
             last_end=self.last_end,
+            activity=beat.describe() if beat else "",
+            busy_s=beat.busy_s if beat else 0.0,
+            report=beat.report if beat else {},
         )
 
 
@@ -169,7 +216,14 @@ class Supervisor:
         self._on_event = on_event
         self._clock = clock
         self._lives = {
-            worker: _Life(name=worker, policy=node.restarts, has_end=node.has_end, due=clock.now())
+            worker: _Life(
+                name=worker,
+                node=node.name,
+                policy=node.restarts,
+                has_end=node.has_end,
+                is_expendable=node.is_expendable,
+                due=clock.now(),
+            )
             for node in nodes
             for worker in node.worker_names
         }
@@ -179,6 +233,8 @@ class Supervisor:
         self._wake = threading.Event()
         self._ends: collections.deque[tuple[str, int, End]] = collections.deque()
         self._events: list[Event] = []
+        self._num_alike: collections.Counter[tuple[str, str]] = collections.Counter()  # crashes by node and reason
+        self._is_watching = False  # some worker has vitals to look at
         self._lock = threading.RLock()
         self._thread = threading.Thread(target=self._run, name="ludus-supervisor", daemon=True)
 
@@ -206,6 +262,7 @@ class Supervisor:
             self._take_ends()
             if self._stage is _Stage.RUNNING:
                 self._start_due()
+                self._look_at_all()
             if self._stage is _Stage.DRAINING:
                 self._drain()
             if self._stage is _Stage.KILLING and self._clock.now() >= self._deadline:
@@ -239,6 +296,7 @@ class Supervisor:
         life.starts += 1
         number = life.starts
         life.phase = Phase.RUNNING
+        life.vitals, life.detector, life.hung, life.hung_since = None, vital_signs.HangDetector(), "", None
 
         def ended(end: End) -> None:
             self._ends.append((life.name, number, end))
@@ -260,7 +318,54 @@ class Supervisor:
             if number == life.starts and life.phase is Phase.RUNNING:
                 self._take_end(life, end)
 
+    # ---- who is hung
+
+    def _look_at_all(self) -> None:
+        now = self._clock.now()
+        self._is_watching = False
+        for life in self._lives.values():
+            if life.phase is not Phase.RUNNING or life.incarnation is None:
+                continue
+            life.vitals = self._look(life.incarnation) or life.vitals
+            if life.vitals is not None:
+                self._is_watching = True
+                self._judge(life, life.detector.look(life.vitals, now), now)
+
+    def _look(self, incarnation: Incarnation) -> vital_signs.Vitals | None:
+        try:
+            return incarnation.vitals()
+        except Exception:  # supervision must not end with one look
+            _LOG.exception("a worker could not be looked at")
+            return None
+
+    def _judge(self, life: _Life, why: str, now: float) -> None:
+        if not why:
+            life.hung_since = None
+            return
+        if life.hung:
+            return  # killed already
+        if life.hung_since is None:
+            life.hung_since = now
+            if life.policy.max_restarts == 0:
+                self._note(
+                    EventKind.HUNG,
+                    life.name,
+                    f"is hung: {why}. The run cannot go on without it and waits; it is ended in {_UNREPLACED_S:g} s. "
+                    f"To let it go on: kill -CONT {life.incarnation.pid if life.incarnation else ''}",
+                )
+        if life.policy.max_restarts == 0 and now - life.hung_since < _UNREPLACED_S:
+            return
+        life.hung = f"it was hung: {why}; it was killed"
+        assert life.incarnation is not None
+        life.incarnation.kill()
+
+    # ---- ends and crashes
+
     def _take_end(self, life: _Life, end: End) -> None:
+        if life.incarnation is not None:
+            life.vitals = self._look(life.incarnation) or life.vitals  # its last words
+        if life.hung and end.status is core.WorkerStatus.FAILED:
+            end = replace(end, reason=life.hung, is_external=True)
         life.incarnation = None
         life.last_end = end
         if end.status is not core.WorkerStatus.FAILED:
@@ -280,29 +385,69 @@ class Supervisor:
         life.crashes.append(now)
         while life.crashes and life.crashes[0] < now - policy.window_s:
             life.crashes.popleft()
+        if life.has_worked:
+            life.has_ever_worked, life.num_barren = True, 0
+        elif life.has_worked is False and not end.is_external:
+            life.num_barren += 1
         num = len(life.crashes)
-        if num > policy.max_restarts:
-            life.phase = Phase.FAILED
-            self._give_up(life, end)
+        max_barren = policy.max_restarts + 1
+        if not life.has_ever_worked:
+            max_barren = min(_MAX_BARREN_LIVES, max_barren)
+        if life.num_barren >= max_barren:
+            self._give_up(life, end, f"crashed {_times(life.num_barren)} before it did any work")
             return
-        delay = policy.delay_s(num)
+        if num > policy.max_restarts and not (policy.max_restarts and self._has_peer_at_work(life)):
+            what = f"crashed {_times(num, policy.window_s)}"
+            self._give_up(life, end, f"{what} and its RestartPolicy allows max_restarts={policy.max_restarts}")
+            return
+        # What is wrong outside of it may last: do not use up the restarts while it does.
+        delay = policy.max_backoff_s if end.is_external and num > 2 else policy.delay_s(num)
         life.phase, life.due = Phase.WAITING, now + delay
-        self._note(
-            EventKind.CRASHED,
-            life.name,
-            f"crashed: {end.describe()}\nIt is started again in {delay:.2g} s "
-            f"(restart {num} of {policy.max_restarts} allowed within {policy.window_s:g} s).",
-            end,
+        self._note_crash(life, end, f"It is started again in {delay:.2g} s ({_restarts(num, policy)}).")
+
+    def _note_crash(self, life: _Life, end: End, sequel: str) -> None:
+        """Crashes that are alike are logged in full once, then in one line, and less and less often."""
+        key = (life.node, re.sub(r"\d+", "#", end.reason))
+        self._num_alike[key] += 1
+        num = self._num_alike[key]
+        first_line = end.reason.splitlines()[0] if end.reason else "without a reason"
+        brief = f"crashed as before ({num} times so far in {life.node!r}): {first_line}. {sequel}" if num > 1 else ""
+        if num == 1 and life.has_worked is False and not life.has_ever_worked and not end.is_external:
+            brief = f"crashed: {first_line} (before it did any work). {sequel}"  # the whole of it, if it is given up on
+        self._events.append(
+            Event(
+                kind=EventKind.CRASHED,
+                worker=life.name,
+                text=f"crashed: {end.describe()}\n{sequel}",
+                end=end,
+                brief=brief,
+                is_logged=num & (num - 1) == 0,
+            )
         )
 
-    def _give_up(self, life: _Life, end: End) -> None:
-        num, policy = len(life.crashes), life.policy
-        times = f"{num} times within {policy.window_s:g} s" if num > 1 else "once"
-        self.failure = errors.ProgramError(
-            f"the run was ended because worker {life.name!r} crashed {times} "
-            f"and its RestartPolicy allows max_restarts={policy.max_restarts}. The last time: {end.describe()}"
+    def _has_peer_at_work(self, life: _Life) -> bool:
+        """Whether another replica of its node does its work meanwhile."""
+        return life.is_expendable and any(
+            peer.node == life.node and peer is not life and peer.phase is Phase.RUNNING and peer.has_worked is not False
+            for peer in self._lives.values()
         )
-        self._note(EventKind.GAVE_UP, life.name, str(self.failure), end)
+
+    def _give_up(self, life: _Life, end: End, what: str) -> None:
+        life.phase = Phase.FAILED
+        peers = [peer for peer in self._lives.values() if peer.node == life.node and peer.is_hopeful]
+        if life.is_expendable and peers:
+            left = ", ".join(peer.name for peer in peers)
+            text = f"{what} and is given up on; the run goes on with {left}. The last time: {end.describe()}"
+            self._note(EventKind.GAVE_UP, life.name, text, end)
+            return
+        self.failure = errors.ProgramError(
+            f"the run was ended because worker {life.name!r} {what}. The last time: {end.describe()}"
+        )
+        # What it died of is in the error, which somebody will show: once is enough.
+        brief = f"{what}: the run ends"
+        self._events.append(
+            Event(kind=EventKind.GAVE_UP, worker=life.name, text=str(self.failure), end=end, brief=brief)
+        )
         self._begin_draining(_DEFAULT_GRACE_S, f"{life.name} kept crashing")
 
     # ---- the end of the run
@@ -353,6 +498,8 @@ class Supervisor:
         match self._stage:
             case _Stage.RUNNING:
                 due = [life.due for life in self._lives.values() if life.phase is Phase.WAITING]
+                if self._is_watching:
+                    due.append(self._clock.now() + vital_signs.LOOK_EVERY_S)
             case _Stage.DRAINING:
                 due = [self._deadline, *([self._half_time] if self._half_time > self._clock.now() else [])]
             case _Stage.KILLING:
@@ -367,10 +514,22 @@ class Supervisor:
         self._events.append(Event(kind=kind, worker=worker, text=text, end=end))
 
     def _tell(self, event: Event) -> None:
-        level = logging.ERROR if event.kind in (EventKind.CRASHED, EventKind.GAVE_UP) else logging.INFO
-        _LOG.log(level, "%s %s", event.worker, event.text)
+        quiet = (EventKind.STARTED, EventKind.ENDED)
+        if event.is_logged:
+            level = logging.INFO if event.kind in quiet else logging.ERROR
+            _LOG.log(level, "%s %s", event.worker, event.brief or event.text)
         if self._on_event is not None:
             try:
                 self._on_event(event)
             except Exception:
                 _LOG.exception("on_event raised at %s of %s", event.kind, event.worker)
+
+
+def _times(num: int, window_s: float | None = None) -> str:
+    if num == 1:
+        return "once"
+    return f"{num} times" if window_s is None else f"{num} times within {window_s:g} s"
+
+
+def _restarts(num: int, policy: programs.RestartPolicy) -> str:
+    return f"restart {num} of {policy.max_restarts} allowed within {policy.window_s:g} s"

@@ -48,15 +48,25 @@ class Resources:
 class RestartPolicy:
     """When a crashed worker is started again: after `backoff_s`, doubled at each crash up to `max_backoff_s`.
 
-    More than `max_restarts` crashes within `window_s` end the run. `max_restarts=0` ends it at the first.
+    More than `max_restarts` crashes within `window_s` end the run, unless another replica of the node serves meanwhile.
+    So do three deaths before a first unit of work. `max_restarts=0` ends it at the first crash.
+
+    max_busy_s: a worker whose loop has been in one call or poll for longer, without progress, is hung: it is killed and
+        started again. None: never.
+    is_expendable: whether the run goes on without a worker that is given up on, while other replicas of its node are
+        up. None: yes, if the workers of the node only answer calls.
     """
 
     max_restarts: int = 5
     window_s: float = 60.0
     backoff_s: float = 0.2
     max_backoff_s: float = 10.0
+    max_busy_s: float | None = None
+    is_expendable: bool | None = None
 
     def __post_init__(self) -> None:
+        if self.max_busy_s is not None and self.max_busy_s <= 0:
+            raise errors.ProgramError(f"{self}: max_busy_s must be more than 0, or None for no limit.")
         if self.max_restarts < 0 or min(self.window_s, self.backoff_s, self.max_backoff_s) < 0:
             raise errors.ProgramError(f"{self}: nothing in a restart policy can be negative.")
 
@@ -113,6 +123,12 @@ class Node:
     def has_end(self) -> bool:
         """Whether its workers have work of their own, which may end, or only answer calls until they are stopped."""
         return issubclass(self.cls, workers.Worker) or _has_run(self.cls)
+
+    @property
+    def is_expendable(self) -> bool:
+        """Whether the run goes on without one of its workers, while another is up."""
+        chosen = self.restarts.is_expendable
+        return self.replicas > 1 and (not self.has_end if chosen is None else chosen)
 
     @property
     def handles(self) -> tuple[Handle, ...]:

@@ -20,7 +20,7 @@ from typing import Any
 from ludus import errors, files
 from ludus.discovery import names as naming
 
-__all__ = ["Trial", "TrialFolder", "find_trial", "write_private"]
+__all__ = ["Trial", "TrialFolder", "find_trial", "process_start", "write_private"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ class Trial:
     engine: str
     driver_pid: int
     driver_host: str
+    driver_start: int | None = None  # of `process_start`: tells the driver from a later process with its id
     secret: str | None = None
     ended: str | None = None  # how, once it has
 
@@ -43,7 +44,7 @@ class Trial:
         """Whether its driver still runs, as far as can be told from here."""
         if self.ended is not None:
             return False
-        return self.driver_host != os.uname().nodename or _is_alive(self.driver_pid)
+        return self.driver_host != os.uname().nodename or _is_alive(self.driver_pid, self.driver_start)
 
 
 class TrialFolder:
@@ -160,7 +161,19 @@ def _make_timed(project: Path) -> TrialFolder:
     raise errors.ProgramError(f"{project} has a thousand trials begun this second; give this one a name.")
 
 
-def _is_alive(pid: int) -> bool:
+def process_start(pid: int) -> int | None:
+    """When a process of this host was started, in the kernel's ticks since boot; None if that cannot be seen."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _is_alive(pid: int, start: int | None = None) -> bool:
+    """Whether a process lives and, if it is known when the one that is meant was started, is that one."""
+    if start is not None and process_start(pid) not in (None, start):
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -153,6 +153,7 @@ def _drive(folder: trials.TrialFolder, *, engine: str, secret: str | None) -> Tr
                 names_url=url,
                 engine=engine,
                 driver_pid=os.getpid(),
+                driver_start=trials.process_start(os.getpid()),
                 driver_host=os.uname().nodename,
                 secret=secret,
             )

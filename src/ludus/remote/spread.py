@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ludus import errors, launch
 from ludus.experiment import wiring
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
+from ludus.experiment.status import BUSY_AFTER_S
 from ludus.program import trial as trials
 
 __all__ = ["run"]
 
 _LOG = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.5
-_PATIENCE_S = 1.0
 _STOP_GRACE_S = 30.0
-_AWAY = (errors.DeadlineExceeded, errors.Unreachable, errors.OutcomeUnknown)
-"""The trainer is busy, or just leaving: the next look tells."""
 
 
 def run(
@@ -31,29 +28,32 @@ def run(
     *,
     began: float,
     on_progress: Callable[[int, dict[str, float]], None] | None = None,
+    on_status: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Come back with the result. Interrupted, the trainer writes a checkpoint first."""
     _check_checkpoints(config, folder)
     program = wiring.program(config, folder.path, began=began)
     engine = launch.ray if config.train.engine == "ray" else launch.local
     idle: dict[str, float] = {}
-    last: dict[str, Any] = {"step": 0, "values": {}}
+    last: Mapping[str, float] = {}
     with engine(program, trial=folder.path.name, project=folder.path.parent) as running:
-        solver, panel = running.remote("trainer").solver, running.panel()
         try:
             while not running.wait(_LOOK_EVERY_S):
-                told: dict[str, Any] = {}
-                with contextlib.suppress(*_AWAY):
-                    told = solver.submit("trainer/0", "progress", timeout_s=_PATIENCE_S).result()
-                if told and told["values"]:
-                    last = told
+                # By heartbeats: a trainer in a long update answers no calls.
+                records = {record.name: record for record in running.workers()}
+                idle |= {name: record.report["idle"] for name, record in records.items() if "idle" in record.report}
+                trainer = records["trainer/0"]
+                if trainer.report and trainer.report != last:
+                    last = trainer.report
                     if on_progress is not None:
-                        on_progress(told["step"], told["values"])
-                idle |= _idle(panel) or idle
+                        values = dict(last)
+                        on_progress(int(values.pop("step")), values)
+                elif trainer.busy_s >= BUSY_AFTER_S and on_status is not None:
+                    on_status(f"trainer/0 {trainer.activity}")
                 if (folder.path / "result.json").exists():
                     break
         except KeyboardInterrupt:
-            _keep(running, solver)
+            _keep(running, running.remote("trainer").solver)
             raise
         except errors.ProgramError as error:
             if not (folder.path / "config.json").exists():
@@ -97,20 +97,13 @@ def _keep(running: launch.Run, solver: Any) -> None:
     _LOG.warning("the trainer has not ended its update in %.0f s; its last checkpoint counts", _STOP_GRACE_S)
 
 
-def _deleted(folder: trials.TrialFolder, last: dict[str, Any]) -> str:
-    reached = last["values"].get("episode/return")
+def _deleted(folder: trials.TrialFolder, last: Mapping[str, float]) -> str:
+    reached = last.get("episode/return")
     what = "" if reached is None else f", with a mean return of {reached:.1f}"
     return (
         f"{folder.path} was deleted while it trained, and its processes could not go on without it. It had come to "
-        f"step {last['step']:,}{what}. Its checkpoints are lost; start it again."
+        f"step {int(last.get('step', 0)):,}{what}. Its checkpoints are lost; start it again."
     )
-
-
-def _idle(panel: Any) -> dict[str, float]:
-    """The part of its time that each simulator waited, as it tells now."""
-    panel.auto_connect()
-    told = panel.group_request("stats", worker_regex="simulator/.*", timeout=_PATIENCE_S)
-    return {one.worker: one.value["idle"] for one in told if one.ok and "idle" in one.value}
 
 
 def _result(folder: trials.TrialFolder, idle: dict[str, float]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ _LOG = logging.getLogger(__name__)
 _TOLD = {"algorithm", "env", "seed", "steps", "seconds", "steps_per_second", "weights_hash", "trial"}  # by every result
 
 OnProgress = Callable[[int, dict[str, float]], None]
+OnStatus = Callable[[str], None]
 
 
 class TrainingRun:
@@ -53,14 +54,16 @@ def train(
     env: str,
     *,
     on_progress: OnProgress | None = None,
+    on_status: OnStatus | None = None,
     began: float | None = None,
     **settings: Any,
 ) -> TrainingRun:
     """Train and come back when it is over. `settings` are those of `ludus train --help`, with underscores.
 
-    `on_progress(step, values)` is told a few times a second. Interrupted (Ctrl-C), it ends the update that is under
-    way, writes a checkpoint and raises `KeyboardInterrupt`; `resume` goes on from there. Raises `ConfigError` and
-    `EnvError` before anything is begun, and `ProgramError` if a trial of that name is running.
+    `on_progress(step, values)` is told a few times a second; `on_status("busy: update, 4.1 s")`, from any thread, what
+    is under way while there is no progress. Interrupted (Ctrl-C), it ends the update that is under way, writes a
+    checkpoint and raises `KeyboardInterrupt`; `resume` goes on from there. Raises `ConfigError` and `EnvError` before
+    anything is begun, and `ProgramError` if a trial of that name is running.
     """
     began = time.time() if began is None else began
     config = configs.resolve(algorithm, env, settings)
@@ -72,7 +75,7 @@ def train(
                 "choose another name."
             )
         try:
-            return _run(config, folder, began=began, on_progress=on_progress)
+            return _run(config, folder, began=began, on_progress=on_progress, on_status=on_status)
         except (errors.ConfigError, errors.EnvError, errors.MissingExtra):
             _forget(folder.path)
             raise
@@ -83,6 +86,7 @@ def resume(
     *,
     project: str = "trials",
     on_progress: OnProgress | None = None,
+    on_status: OnStatus | None = None,
     began: float | None = None,
     trust: bool = False,
 ) -> TrainingRun:
@@ -110,7 +114,7 @@ def resume(
         if (damaged := folder.path / "result.json").exists():
             _LOG.warning("%s is damaged and removed: the end of the run is gone through again.", damaged)
             damaged.unlink()
-        return _run(config, folder, began=began, on_progress=on_progress)
+        return _run(config, folder, began=began, on_progress=on_progress, on_status=on_status)
 
 
 def evaluate(
@@ -163,20 +167,26 @@ def find(trial: str | Path, project: str) -> trials.TrialFolder:
 
 
 def _run(
-    config: configs.Config, folder: trials.TrialFolder, *, began: float, on_progress: OnProgress | None
+    config: configs.Config,
+    folder: trials.TrialFolder,
+    *,
+    began: float,
+    on_progress: OnProgress | None,
+    on_status: OnStatus | None,
 ) -> TrainingRun:
     try:
         import torch  # noqa: F401 - to tell of its absence in one clear sentence
     except ImportError:
         raise errors.MissingExtra("torch", extra="train") from None
+    from ludus.experiment import status, wiring
     from ludus.experiment import training as trainings
-    from ludus.experiment import wiring
 
     trainings.write_trial(folder.path, config)
     if not config.is_embedded:
         from ludus.remote import spread
 
-        return TrainingRun(folder.path, spread.run(config, folder, began=began, on_progress=on_progress))
+        ended_with = spread.run(config, folder, began=began, on_progress=on_progress, on_status=on_status)
+        return TrainingRun(folder.path, ended_with)
     _mark(folder, config)
     ended = "failed"
     interruption = KeyboardInterrupt()
@@ -191,8 +201,13 @@ def _run(
             training.ask_stop()
 
     try:
-        with wiring.embedded(config, folder.path, began=began, on_progress=tell) as training:
+        with (
+            wiring.embedded(config, folder.path, began=began, on_progress=tell) as training,
+            contextlib.ExitStack() as stack,
+        ):
             training.restore()
+            if on_status is not None:
+                stack.enter_context(status.StatusReporter(lambda: (training.num_steps, training.doing), on_status))
             with interrupts.deferred_to(training.ask_stop):
                 while not training.is_done and not training.is_stopped:
                     training.turn()
@@ -215,6 +230,7 @@ def _mark(folder: trials.TrialFolder, config: configs.Config) -> None:
             names_url="memory://",
             engine="embedded",
             driver_pid=os.getpid(),
+            driver_start=trials.process_start(os.getpid()),
             driver_host=os.uname().nodename,
         )
     )

@@ -433,6 +433,11 @@ class RpcServer:
             self._completions.append(finish)
             self.wake()
 
+    @property
+    def num_run(self) -> int:
+        """How many handlers were begun; safe from any thread."""
+        return self._num_run
+
     def statistics(self) -> ServerStatistics:
         return ServerStatistics(
             num_received=self._num_received,

@@ -6,6 +6,8 @@ Lines look like `20:14:03.512 W policy/0 ludus.rpc: the message`.
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import logging
 import os
 import sys
@@ -16,11 +18,35 @@ from pathlib import Path
 __all__ = ["log_process", "log_thread", "size", "tail"]
 
 _MAX_TAIL_BYTES = 64 * 1024
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class _Format(logging.Formatter):
     def __init__(self, worker: str) -> None:
         super().__init__(f"%(asctime)s.%(msecs)03d %(levelname).1s {worker} %(name)s: %(message)s", datefmt="%H:%M:%S")
+
+
+class _Output(io.TextIOWrapper):
+    """A line-buffered stream to a descriptor. What a full disk does not take is lost, and nobody fails for it."""
+
+    def __init__(self, fd: int) -> None:
+        raw = open(fd, "wb", buffering=0, closefd=False)  # noqa: SIM115 - it lives as long as the process
+        super().__init__(raw, encoding="utf-8", errors="replace", line_buffering=True, write_through=True)
+
+    def write(self, text: str) -> int:
+        try:
+            return super().write(text)
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
 
 
 def log_process(worker: str, path: Path, *, level: int = logging.INFO) -> None:
@@ -34,8 +60,7 @@ def log_process(worker: str, path: Path, *, level: int = logging.INFO) -> None:
     os.dup2(file, 2)
     os.close(file)
     # Unbuffered in effect: the last words before a kill are the ones that are wanted.
-    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    sys.stdout, sys.stderr = _Output(1), _Output(2)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Format(worker))
     logging.basicConfig(level=level, handlers=[handler], force=True)

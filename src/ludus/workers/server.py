@@ -39,6 +39,7 @@ class WorkerServer:
         self._ttl = ttl
         self._rpc = RpcServer(port, host=host, secret=secret)
         self._added = False
+        self.on_name_taken: Callable[[], None] | None = None  # another process has the name now; from any thread
 
     def register_handler(
         self,
@@ -59,8 +60,12 @@ class WorkerServer:
         """Open the doors and put the name up. A name that a dead predecessor left is taken over."""
         self._rpc.start()
         if not self._added:
-            self._names.add(self._key, self._rpc.address, ttl=self._ttl, replace=True)
+            self._names.add(self._key, self._rpc.address, ttl=self._ttl, replace=True, on_taken=self._on_taken)
             self._added = True
+
+    def _on_taken(self) -> None:
+        if self._added and self.on_name_taken is not None:
+            self.on_name_taken()
 
     @property
     def address(self) -> str:
@@ -75,6 +80,11 @@ class WorkerServer:
     def wake(self) -> None:
         """Make a waiting `handle_requests` return. Safe from any thread and from signal handlers."""
         self._rpc.wake()
+
+    @property
+    def num_run(self) -> int:
+        """How many calls were begun; safe from any thread."""
+        return self._rpc.num_run
 
     def statistics(self) -> ServerStatistics:
         return self._rpc.statistics()

@@ -33,6 +33,7 @@ __all__ = ["ServiceWorker", "Worker", "make_worker"]
 
 _log = logging.getLogger(__name__)
 _REQUESTS_BETWEEN_POLLS = 64
+_RUN_LASTS_S = 5.0  # a service whose `run` has gone on for so long has got to work
 
 
 class Worker:
@@ -53,9 +54,11 @@ class Worker:
         self._born = time.monotonic()
         self._last_poll = self._born
         self._num_polls = 0
+        self.loop_thread: int | None = None  # the ident of the thread that is in `run`
         commands = ("configure", "start", "pause", "resume", "reconfigure", "stats", "ping", "interrupt", "exit")
         for command in commands:
             server.register_handler(command, getattr(self, command))
+        server.on_name_taken = self._be_replaced
 
     # -- for subclasses -----------------------------------------------------------------------------------------
 
@@ -78,6 +81,28 @@ class Worker:
 
     def _stats(self) -> Mapping[str, Any]:
         """What `stats` shows beside the worker's own figures."""
+        return {}
+
+    def activity(self, method: str) -> str:
+        """What the loop is doing, for status lines; empty while it waits. Called by the heartbeat's thread.
+
+        `method` is the command or method that it is in, as its stack shows.
+        """
+        return method
+
+    def progress_mark(self) -> object:
+        """Something that changes whenever the loop makes progress. Called by the heartbeat's thread."""
+        return self._num_polls, self.server.num_run
+
+    def has_worked(self, *, is_busy: bool) -> bool:
+        """Whether a first unit of work is done: a worker that dies before that three times is given up on.
+
+        `is_busy`: the loop is in a call or poll now, which is not done yet.
+        """
+        return self._num_polls > 0 or self.server.num_run > int(is_busy)
+
+    def report(self) -> Mapping[str, float]:
+        """Numbers that every heartbeat carries to the driver: few, and quick to get. Called by its thread."""
         return {}
 
     def finish(self) -> None:
@@ -156,6 +181,12 @@ class Worker:
         self._exit_asked = reason
         self.server.wake()
 
+    def _be_replaced(self) -> None:
+        """Another process has this worker's name: this one was taken for dead. Leave without `_exit`."""
+        _log.error("%s: another process has taken over its name; this one ends", self.server.worker_name)
+        self._drain = False
+        self.request_exit("replaced: another process has its name")
+
     def _expect(self, command: str, *allowed: WorkerStatus) -> None:
         if self.status not in allowed:
             raise errors.WorkerError(
@@ -171,6 +202,7 @@ class Worker:
         With `start=False` a worker that is not started waits for its `configure` and `start` commands.
         """
         self.server.start()
+        self.loop_thread = threading.get_ident()
         started = False
         try:
             if start:
@@ -249,6 +281,11 @@ class ServiceWorker(Worker):
         finally:
             self._thread_ended = True
             self.server.wake()
+
+    def has_worked(self, *, is_busy: bool) -> bool:
+        """It has answered a call, or its `run` has lasted a while: what that has done cannot be seen from here."""
+        lasted = self._thread is not None and time.monotonic() - self._born > _RUN_LASTS_S
+        return lasted or self.server.num_run > int(is_busy)
 
     def _poll(self) -> int:
         if self._thread_ended:

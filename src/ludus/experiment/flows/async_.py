@@ -50,8 +50,10 @@ class AsyncFlow:
         self._num_stale = 0
         self._num_trained = 0
         self._ended = time.perf_counter()
+        self.doing = ""
 
     def turn(self, progress: float) -> Report | None:
+        self.doing = "wait for segments"
         while len(self._ready) < self._batch_segments:
             taken = self._buffer.take(1, timeout_s=_WAIT_S)
             if not taken:
@@ -66,8 +68,10 @@ class AsyncFlow:
         joined = time.perf_counter()
         if self._ranks is not None:
             num_steps = int(self._ranks.sum_numbers([num_steps])[0])
+        self.doing = "update"
         figures = self._learner.update(segment, progress=progress)
         trained = time.perf_counter()
+        self.doing = "publish"
         self._publish(self._learner)
         ended = time.perf_counter()
         self._num_trained += len(items)

@@ -92,16 +92,20 @@ class SyncFlow:
         self._ranks = ranks
         self._num_agents = num_agents
         self._before: dict[str, float] = source.seconds()
+        self.doing = ""
 
     def turn(self, progress: float) -> Report:
         began = time.perf_counter()
+        self.doing = "collect"
         segment, episodes = self._source.collect(self._learner)
         collected = time.perf_counter()
         num_steps = segment.num_env_steps(self._num_agents)
         if self._ranks is not None:
             num_steps = self._ranks.sum_numbers([num_steps])[0]
+        self.doing = "update"
         figures = self._learner.update(segment, progress=progress)
         trained = time.perf_counter()
+        self.doing = "publish"
         if self._publish is not None:
             self._publish(self._learner)
         ended = time.perf_counter()

@@ -123,6 +123,12 @@ class InferenceService(Worker):
         self._pending.append(request)
         return request.answer
 
+    def activity(self, method: str) -> str:
+        return "forward" if method == "poll" else method
+
+    def has_worked(self, *, is_busy: bool) -> bool:
+        return self._num_batches > 0
+
     def _poll(self) -> int:
         if not self._pending:
             return 0

@@ -166,9 +166,7 @@ class ModelFolder:
             try:
                 return _join(_POLICY, _pack_nest(nest))
             except errors.CodecError as error:
-                _LOG.warning(
-                    "the policy %r is stored as code: its spec has no other form: %s", self.name, error
-                )
+                _LOG.warning("the policy %r is stored as code: its spec has no other form: %s", self.name, error)
         given = (definition.module, definition.forward_args, dict(definition.forward_kwargs))
         try:
             content: bytes = cloudpickle.dumps(given)

@@ -124,6 +124,28 @@ class SimulatorService(Worker):
             self._version = self._weights.resolve(self._settings.model, number)
             self._remote.version = self._version
 
+    # -- what the heartbeat asks
+
+    def activity(self, method: str) -> str:
+        return "collect" if method == "poll" else method
+
+    def progress_mark(self) -> object:
+        """It changes with every step of the envs, not only with every segment: one segment may take very long."""
+        if not hasattr(self, "_began"):
+            return super().progress_mark()
+        stats = self._simulator.statistics()
+        return super().progress_mark(), stats.num_segments, stats.step_s, stats.act_s
+
+    def has_worked(self, *, is_busy: bool) -> bool:
+        return hasattr(self, "_began") and self._simulator.statistics().num_segments > 0
+
+    def report(self) -> Mapping[str, float]:
+        return {"idle": self._idle_fraction()} if hasattr(self, "_began") else {}
+
+    def _idle_fraction(self) -> float:
+        stats, elapsed = self._simulator.statistics(), max(time.monotonic() - self._began, 1e-9)
+        return max(0.0, 1.0 - (stats.step_s + stats.act_s) / elapsed)
+
     # -- sync: commands -----------------------------------------------------------------------------------------
 
     @register
@@ -164,7 +186,7 @@ class SimulatorService(Worker):
             "num_failures": num_failures,
             "last_failure": last_failure,
             "version": self._version,
-            "idle": max(0.0, 1.0 - (told.step_s + told.act_s) / elapsed),
+            "idle": self._idle_fraction(),
             "step_envs": told.step_s / elapsed,
             "act": told.act_s / elapsed,
         }

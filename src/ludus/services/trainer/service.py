@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -43,6 +44,10 @@ class Job(Protocol):
         """For whoever watches."""
         ...
 
+    def activity(self) -> str:
+        """What the present turn is doing: collect, update, checkpoint, … Called by another thread."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -73,6 +78,20 @@ class TrainerService(Worker):
             self.finish()
             return 1
         return int(self._job.turn())
+
+    def activity(self, method: str) -> str:
+        return self._job.activity() if method == "poll" and self._job is not None else method
+
+    def has_worked(self, *, is_busy: bool) -> bool:
+        return self._job is not None and bool(self._job.progress().get("step"))
+
+    def report(self) -> Mapping[str, float]:
+        """The step, and the metrics shown last."""
+        progress = self._job.progress() if self._job is not None else {}
+        if not progress.get("values"):
+            return {}
+        values = {name: float(value) for name, value in progress["values"].items()}
+        return {"step": progress["step"], **{name: value for name, value in values.items() if math.isfinite(value)}}
 
     @register
     def stop(self) -> None:
