@@ -125,7 +125,7 @@ def test_where_agents_compete_their_returns_and_matches_are_shown(
     matches = {"eval_vs_random": 0.925, "eval_vs_episodes": 100, "eval_vs_earlier": 0.7, "eval_vs_earlier_step": 5_000}
     _follow(lambda on_progress: Ended(**agents, **matches), project=tmp_path)
     out = capsys.readouterr().out
-    assert "by agent: player_0 0.2, player_1 -0.2" in out
+    assert "by agent: player_0 0.25, player_1 -0.25" in out
     assert "against random play: won 92% of 100 games, each side played equally, draws count half" in out
     assert "against itself at step 5,000: won 70%" in out
 
@@ -137,3 +137,8 @@ def test_a_result_that_could_not_be_saved_is_printed_all_the_same_and_the_comman
     said = capsys.readouterr()
     assert "10,000 steps in 2.5 s" in said.out
     assert "not all of it could be saved: the folder was deleted" in said.err
+
+
+def test_small_returns_do_not_read_as_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _follow(lambda on_progress: Ended(eval_return_mean=0.02416, eval_return_std=0.0), project=tmp_path)
+    assert "return 0.0242 ± 0.0 over 100 episodes" in capsys.readouterr().out

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +52,17 @@ def test_the_same_seed_shows_the_same_episode(project: Path, capsys: pytest.Capt
     assert main(words) == main(words) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first == second
+
+
+def test_what_is_watched_has_the_env_args_of_evaluation(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(project / "cart", tmp_path / "cart")
+    config = json.loads((tmp_path / "cart" / "config.json").read_text())
+    config["train"]["eval_env_args"] = '{"max_episode_steps": 3}'
+    (tmp_path / "cart" / "config.json").write_text(json.dumps(config))
+    assert main(["watch", "cart", "--project", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.split()[-2:] == ["3", "steps"]
 
 
 def test_a_gif_of_the_episode_is_saved(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,10 +19,12 @@ from ludus.experiment import training as trainings
 from ludus.experiment import wiring
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import resolve
+from ludus.experiment.evaluation import Evaluation
 from ludus.experiment.flows.report import Report
 from ludus.experiment.metrics import read_metrics
 from ludus.experiment.training import Training, load_config, write_trial
 from ludus.remote import training as runs
+from ludus.services.simulator.episodes import Episode
 
 torch.set_num_threads(1)
 GAMES = Path(__file__).parents[1] / "services" / "simulator" / "worlds.py"
@@ -196,6 +198,7 @@ class ScriptedFlow:
 
 def scripted(folder: Path, flow: ScriptedFlow, **settings: Any) -> Training:
     config = resolve("ppo", "CartPole-v1", {**TINY, "project": str(folder), **settings})
+    folder.mkdir(exist_ok=True)
     write_trial(folder, config)
     from ludus.learn.policies.policy import Policy
 
@@ -255,6 +258,45 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) -> 
         path.write_bytes(b"")
     with scripted(tmp_path, ScriptedFlow()) as training, pytest.raises(CheckpointError, match="no checkpoint"):
         training.restore()
+
+
+@pytest.mark.usefixtures("told_at_every_update")
+def test_a_resumed_run_goes_on_with_its_counts_its_window_of_episodes_and_its_goal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played_at: list[int] = []
+
+    def play(*_args: Any, seed: int, **_kwargs: Any) -> Evaluation:
+        played_at.append(training.num_steps)
+        return Evaluation(returns=(10.0,) * 20, lengths=(25,) * 20)
+
+    monkeypatch.setattr("ludus.experiment.goal.evaluate", play)
+    early = Report(num_steps=100, episodes=[Episode(5.0, 10)] * 30)
+    later = [Report(num_steps=100, episodes=[Episode(1_000.0, 40)] * number) for number in (20, 0, 0, 0, 0, 1)]
+    settings = {"stop_at_return": 2_000.0, "checkpoint_seconds": 3600}
+
+    def watch(training: Training, num_turns: int) -> list[dict[str, Any]]:
+        lines = []
+        for _ in range(num_turns):
+            training.turn()
+            lines.append(
+                {name: training.shown[1][name] for name in ("episode/count", "episode/return", "episode/length")}
+            )
+        return lines
+
+    with scripted(tmp_path / "whole", ScriptedFlow(early, *later), **settings) as training:
+        whole = watch(training, 7)
+    at_once, played_at[:] = list(played_at), []
+    with scripted(tmp_path / "part", ScriptedFlow(early, later[0]), **settings) as training:
+        lines = watch(training, 2)
+        training.checkpoint()
+    with scripted(tmp_path / "part", ScriptedFlow(*later[1:]), **settings) as training:
+        assert training.restore()
+        lines += watch(training, 5)
+    assert lines == whole
+    assert whole[-1]["episode/count"] == 51
+    assert whole[-1]["episode/return"] == pytest.approx((30 * 5.0 + 21 * 1_000.0) / 51)
+    assert played_at == at_once == [200, 500]  # from a quarter of the way on, 500 steps each time
 
 
 def test_what_a_checkpoint_holds_can_be_sent_anywhere(tmp_path: Path) -> None:

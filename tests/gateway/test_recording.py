@@ -1,11 +1,13 @@
 """Sessions that were written down are played again through today's code."""
 
 import asyncio
+import json
 import resource
 
 import pytest
 from house import Clock
 
+from ludus.cli.main import main
 from ludus.errors import DataError
 from ludus.gateway.actor import Actor
 from ludus.gateway.record import Recorder, read_recording
@@ -187,3 +189,18 @@ def test_what_does_not_fit_is_left_out_and_the_rest_can_be_read(tmp_path):
     tell(b"second")
     recorder.close()
     assert [each.data for each in read_recording(tmp_path / "log")[1]] == [b"first", b"second"]
+
+
+@pytest.mark.parametrize(("actor", "code", "different"), [("Counter", 0, 0), ("Other", 1, 4)])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_command_fails_if_an_answer_differs(actor, code, different, as_json, tmp_path, capsys):
+    record(tmp_path / "log")
+    words = ["replay", str(tmp_path / "log"), "--actor", f"{__file__}:{actor}"]
+    assert main([*words, "--json"] if as_json else words) == code
+    out = capsys.readouterr().out
+    if as_json:
+        told = json.loads(out)
+        assert (told["sessions"], told["different"]) == (3, different)
+        assert (told["first_difference"] is None) == (code == 0)
+    else:
+        assert f"3 sessions, 13 steps: {different} answers differ" in out

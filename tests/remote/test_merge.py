@@ -216,3 +216,26 @@ def test_labels_of_ever_new_values_do_not_fill_the_memory() -> None:
         windows.add("x", 1.0, desc={"time_window_cnt": ""}, labels={"session": number})
     assert len(windows) <= 10_001
     assert windows.scalars()["x/cnt"] == 20_000
+
+
+@pytest.mark.parametrize("gone", [errors.Unreachable, errors.Overloaded, errors.DiscoveryError])
+def test_what_is_merged_while_the_driver_is_away_is_written_once_it_is_back(
+    trial: trials.Trial, monkeypatch: pytest.MonkeyPatch, gone: type[Exception]
+) -> None:
+    send, num_away = trial.send_figures, 2
+
+    def send_when_back(rows: list[Any], *, timeout_s: float) -> None:
+        nonlocal num_away
+        if num_away:
+            num_away -= 1
+            raise gone("the driver is away")
+        send(rows, timeout_s=timeout_s)
+
+    monkeypatch.setattr(trial, "send_figures", send_when_back)
+    for value in (1.0, 2.0, 6.0):
+        ludus.merge("loss", value, desc=DESC)
+        merging.flush()
+    trial.close()
+    lines = read_metrics(trial.folder)
+    assert sum(line.get("loss/cnt", 0) for line in lines) == 3
+    assert sum(line.get("loss/sum", 0.0) for line in lines) == 9.0

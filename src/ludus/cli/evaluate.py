@@ -43,5 +43,6 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(told))
     else:
         cut_off = f", {told['cut_off']} of them cut off before their end" if told["cut_off"] else ""
-        print(f"return {told['return_mean']:.1f} ± {told['return_std']:.1f} over {told['episodes']} episodes{cut_off}")
+        mean, std = (results.spell_return(told[name]) for name in ("return_mean", "return_std"))
+        print(f"return {mean} ± {std} over {told['episodes']} episodes{cut_off}")
     return 0

@@ -60,7 +60,7 @@ def _row(trial: results.TrialSummary) -> list[text.Text]:
         text.Text("" if trial.seed is None else str(trial.seed)),
         text.Text(f"{trial.steps:,}{total}"),
         *(
-            text.Text("" if value is None else f"{value:.1f}")
+            text.Text("" if value is None else results.spell_return(value))
             for value in (trial.greedy_return, trial.sampled_return, trial.training_return)
         ),
         text.Text(status, style=colour),

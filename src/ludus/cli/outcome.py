@@ -102,19 +102,21 @@ def _returns(result: Mapping[str, Any]) -> list[str]:
     if result.get("eval_episodes"):
         cut_off = result.get("eval_cut_off")
         lines.append(
-            f"return {_spread(result, 'eval')} over {result['eval_episodes']} episodes, played greedily"
+            f"return {_spread(result, 'eval_')} over {result['eval_episodes']} episodes, played greedily"
             f"{f', {cut_off} of them cut off before their end' if cut_off else ''}"
         )
     if result.get("eval_sampled_episodes"):
         lines.append(
-            f"sampled: {_spread(result, 'eval_sampled')} over {result['eval_sampled_episodes']} episodes, "
+            f"sampled: {_spread(result, 'eval_sampled_')} over {result['eval_sampled_episodes']} episodes, "
             "with actions sampled as in training"
         )
     if result.get("return_mean") is not None:
         clipped = ", rewards clipped" if result.get("return_clipped") else ""
-        lines.append(f"training: {result['return_mean']:.1f} ± {result['return_std']:.1f}, its last episodes{clipped}")
+        lines.append(f"training: {_spread(result, '')}, its last episodes{clipped}")
     if by_agent := [name for name in result if name.startswith("eval_return_mean/") and result[name] is not None]:
-        agents = ", ".join(f"{name.partition('/')[2]} {result[name]:.1f}" for name in by_agent[:_MOST_AGENTS])
+        agents = ", ".join(
+            f"{name.partition('/')[2]} {results.spell_return(result[name])}" for name in by_agent[:_MOST_AGENTS]
+        )
         lines.append(f"by agent: {agents}{', …' if len(by_agent) > _MOST_AGENTS else ''}")
     if result.get("eval_vs_random") is not None:
         games = f"of {result['eval_vs_episodes']} games, each side played equally, draws count half"
@@ -129,8 +131,8 @@ def _returns(result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _spread(result: Mapping[str, Any], name: str) -> str:
-    return f"{result[f'{name}_return_mean']:.1f} ± {result[f'{name}_return_std']:.1f}"
+def _spread(result: Mapping[str, Any], prefix: str) -> str:
+    return " ± ".join(results.spell_return(result[f"{prefix}return_{what}"]) for what in ("mean", "std"))
 
 
 # --- a run that was stopped

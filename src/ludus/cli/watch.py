@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
     config = training.load_config(folder)
     policy = watching.untrained_policy(folder) if args.untrained else player.load_player(folder).policy
-    with watching.VisibleWorld(config.train.env, **config.env_args) as world:
+    with watching.VisibleWorld(config.train.env, **config.eval_env_args) as world:
         kept = recording.Recording(fps=chosen.fps or world.fps) if args.gif else None
         show_episodes(
             world,

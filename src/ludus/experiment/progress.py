@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from ludus.experiment.results import spell_return
+
 if TYPE_CHECKING:
     from rich.live import Live
 
@@ -114,7 +116,7 @@ class Progress:
         labels = {"episode/return": self._return_label, "eval/return": "evaluated", "lag/mean": "lag"}
         for name, label in labels.items():
             if name in self._values:
-                shown.append(f"{label} {self._values[name]:.1f}")
+                shown.append(f"{label} {spell_return(self._values[name])}")
         return shown
 
     def _parts(self) -> list[str]:

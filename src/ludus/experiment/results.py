@@ -24,6 +24,7 @@ __all__ = [
     "differs_by_sampling",
     "find_trained",
     "read_config",
+    "spell_return",
     "summarise",
     "trained_trials",
 ]
@@ -125,6 +126,11 @@ def _training_return(result: dict[str, Any], lines: list[dict[str, Any]]) -> flo
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
+
+
+def spell_return(value: float) -> str:
+    """With a tenth; below 1, with three digits, so that small rewards do not read as none."""
+    return f"{value:.1f}" if value == 0.0 or abs(value) >= 1.0 else f"{value:.3g}"
 
 
 def differs_by_sampling(result: Mapping[str, Any]) -> bool:

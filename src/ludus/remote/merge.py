@@ -27,6 +27,7 @@ _FIRST_S = 1.0
 _PERIOD_S = 10.0
 _FOLD_AT = 4096  # calls that are kept as they came before they are added up
 _SEND_S = 5.0
+_NOT_RUN = (errors.Unreachable, errors.Overloaded, errors.DiscoveryError)  # the driver has not got the call
 
 _lock = threading.Lock()
 _calls: list[tuple[str, Any, Description, dict[str, Any]]] = []
@@ -158,7 +159,7 @@ class _Sender:
             rows = windows.rows()
             try:
                 self._trial.send_figures(rows, timeout_s=_SEND_S)
-            except errors.Unreachable as error:  # not run: they go with the next
+            except _NOT_RUN as error:  # they go with the next
                 _LOG.warning("the driver cannot be told the figures of this process now: %s", error)
                 with _lock:
                     _windows.join(rows)

@@ -4,6 +4,9 @@
         def make(self, num_worlds):
             return envs.make("my_module:make_game", num_worlds)
 
+        def raw(self, seed):                             # optional: what the library itself shows
+            return RawEnv(MyGame(), seed)
+
 The worlds are played at random for `num_steps`; choose settings that let an episode end within them.
 """
 
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 
 from ludus import core, data, errors
 from ludus.data import nest as nests
+from ludus.testing.raw_envs import Raw, assert_seen
 
 __all__ = ["RandomPlayer", "WorldsConformance", "assert_same", "copied"]
 
@@ -36,6 +40,10 @@ class WorldsConformance:
 
     def make(self, num_worlds: int) -> core.Worlds:
         raise NotImplementedError("a subclass of WorldsConformance writes `make`")
+
+    def raw(self, seed: int) -> Raw | None:
+        """Env 0 of a group of one that is reset with `seed`, as its library plays it; `None`: it is not compared."""
+        return None
 
     @pytest.fixture
     def open_worlds(self) -> Iterator[Opener]:
@@ -126,6 +134,33 @@ class WorldsConformance:
             over = ~self._by_world(worlds, now["active"]).any(axis=1)
             assert self._by_world(worlds, ended)[over].any(axis=1).all(), "a world is over, but nobody's episode ended"
         assert num_ends or not self.ends
+
+    def test_what_is_seen_is_what_the_library_shows_and_an_episode_ends_with_its_final_observation(
+        self, open_worlds: Opener
+    ) -> None:
+        raw = self.raw(seed=1)
+        if raw is None:
+            pytest.skip("there is no raw env to compare with: write `raw`")
+        worlds = open_worlds(1)
+        player = RandomPlayer(worlds.spec, seed=0)
+        now, seen, num_episodes = worlds.reset(seed=1), raw.begin(0), 0
+        try:
+            for step in range(10 * self.num_steps):  # one env may need longer to end than the first of several
+                if step >= self.num_steps and (num_episodes or not self.ends):
+                    break
+                for row, obs in seen.items():
+                    assert_seen(now.obs, row, obs, f"step {step}: obs")
+                action, is_over = player(now), not now.active.any()
+                now = worlds.step(action)
+                if is_over:
+                    num_episodes += 1
+                    seen = raw.begin(num_episodes)
+                else:
+                    seen, ends = raw.step(action)
+                    assert ends == (not now.active.any()), f"step {step}: over for the one, not for the other"
+        finally:
+            raw.close()
+        assert num_episodes or not self.ends
 
     def test_nothing_fails(self, worlds: core.Worlds) -> None:
         assert not any(now["failed"].any() for now in self._moments(worlds))

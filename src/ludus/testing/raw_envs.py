@@ -1,0 +1,139 @@
+"""Envs as their library plays them, without an adapter: what `WorldsConformance` compares an adapter with.
+
+    def raw(self, seed):
+        return RawEnv(MyEnv(), seed)
+
+All of them play env 0 of a group that was reset with `seed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.envs import seeds, spaces
+
+__all__ = ["Raw", "RawAgents", "RawEnv", "RawVectorEnv", "assert_seen"]
+
+Seen = dict[int, Any]
+"""Row → observation, of the agents that see anything now."""
+
+
+class Raw(Protocol):
+    """What an adapter must show, step by step."""
+
+    def begin(self, episode: int) -> Seen:
+        """The first observations of this episode, counted from 0; they come in order."""
+        ...
+
+    def step(self, action: NDArray[Any]) -> tuple[Seen, bool]:
+        """What is seen after these actions, a row for each agent, and whether the episode is over for all."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class RawEnv:
+    """A `gymnasium.Env`; episodes begin with the seeds that `LoopWorlds` derives."""
+
+    def __init__(self, env: Any, seed: int) -> None:
+        self._env = env
+        self._seed = seed
+        self._to_env = spaces.one_to_env(env.action_space)
+
+    def begin(self, episode: int) -> Seen:
+        return {0: _unmasked(self._env.reset(seed=seeds.derived(self._seed, 0, episode))[0])}
+
+    def step(self, action: NDArray[Any]) -> tuple[Seen, bool]:
+        obs, _, terminated, truncated, _ = self._env.step(self._to_env(action[0]))
+        return {0: _unmasked(obs)}, bool(terminated or truncated)
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class RawVectorEnv:
+    """A vector env of one env, which begins the next episode in the step after the last, whatever the action.
+
+    `seed` is what its `reset` takes: a number, or a list of one.
+    """
+
+    def __init__(self, env: Any, seed: int | Sequence[int] | None) -> None:
+        self._env = env
+        self._seed = {} if seed is None else {"seed": seed}
+        self._to_env = spaces.many_to_env(env.single_action_space, 1)
+        self._last: NDArray[Any] = np.empty(0)
+
+    def begin(self, episode: int) -> Seen:
+        if episode == 0:
+            return {0: self._env.reset(**self._seed)[0][0]}
+        return {0: self._env.step(self._to_env(self._last))[0][0]}
+
+    def step(self, action: NDArray[Any]) -> tuple[Seen, bool]:
+        self._last = action
+        obs, _, terminated, truncated, *_ = self._env.step(self._to_env(action))
+        return {0: obs[0]}, bool(terminated[0] or truncated[0])
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class RawAgents:
+    """A PettingZoo env of either kind; episodes begin with the seeds that `LoopWorlds` derives."""
+
+    def __init__(self, env: Any, seed: int) -> None:
+        self._env = env
+        self._seed = seed
+        self._takes_turns = hasattr(env, "agent_iter")
+        self._row = {agent: row for row, agent in enumerate(env.possible_agents)}
+        self._to_env = {agent: spaces.one_to_env(env.action_space(agent)) for agent in env.possible_agents}
+
+    def begin(self, episode: int) -> Seen:
+        told = self._env.reset(seed=seeds.derived(self._seed, 0, episode))
+        return self._observed() if self._takes_turns else self._rows(told[0])
+
+    def step(self, action: NDArray[Any]) -> tuple[Seen, bool]:
+        env = self._env
+        acts = {agent: self._to_env[agent](action[self._row[agent]]) for agent in env.agents}
+        if not self._takes_turns:
+            obs, _, terminated, truncated, _ = env.step(acts)
+            return self._rows(obs), all(terminated[agent] or truncated[agent] for agent in terminated)
+        env.step(acts[env.agent_selection])
+        seen, is_over = self._observed(), all(self._has_left(agent) for agent in env.agents)
+        while not is_over and self._has_left(env.agent_selection):
+            env.step(None)
+        return seen if is_over else seen | self._observed(), is_over
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _has_left(self, agent: str) -> bool:
+        return bool(self._env.terminations[agent] or self._env.truncations[agent])
+
+    def _observed(self) -> Seen:
+        return self._rows({agent: self._env.observe(agent) for agent in self._env.agents})
+
+    def _rows(self, obs: dict[str, Any]) -> Seen:
+        return {self._row[agent]: _unmasked(each) for agent, each in obs.items()}
+
+
+def _unmasked(obs: Any) -> Any:
+    """Without the mask that some observations come with."""
+    return obs["observation"] if isinstance(obs, dict) and set(obs) == {"observation", "action_mask"} else obs
+
+
+def assert_seen(rows: Any, row: int, raw: Any, path: str = "obs") -> None:
+    """Fail unless row `row` of a nest of arrays is a raw observation, cast to its dtype and padded with zeros."""
+    if isinstance(rows, dict):
+        for key, child in rows.items():
+            assert_seen(child, row, raw[key], f"{path}/{key}")
+    elif isinstance(rows, tuple):
+        for number, child in enumerate(rows):
+            assert_seen(child, row, raw[number], f"{path}/{number}")
+    else:
+        got, expected = rows[row].reshape(-1), np.asarray(raw).astype(rows.dtype).reshape(-1)
+        np.testing.assert_array_equal(got[: expected.size], expected, err_msg=f"{path} of row {row}")
+        assert not got[expected.size :].any(), f"{path} of row {row} is not padded with zeros"
