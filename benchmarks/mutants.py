@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import multiprocessing
 import os
 import queue
 import re
@@ -120,27 +121,60 @@ class Copies:
         self._folder.cleanup()
 
 
-def run_tests(copy: Path, tests: str, timeout_s: float) -> tuple[int | None, str]:
-    """The exit code of pytest in a copy, `None` if it took too long, and the last lines of what it printed."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *shlex.split(tests)]
-    env = {**os.environ, "PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"}
-    with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(
-            command, cwd=copy, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            code: int | None = process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what the tests started, too
-            process.wait()
-        output.seek(0)
-        return code, "\n".join(output.read().splitlines()[-12:])
+class Tests:
+    """Runs pytest in copies, each time in a fork of a process that has loaded the heavy libraries and none of our code."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["hypothesis", "numpy", "pytest", "torch"])
+        self._running: set[int] = set()
+
+    def run(self, copy: Path, tests: str) -> tuple[int | None, str]:
+        """The exit code of pytest, `None` if it took too long, and the last lines of what it printed."""
+        with tempfile.NamedTemporaryFile("r") as output:
+            process = self._context.Process(target=_run_pytest, args=(copy, shlex.split(tests), output.name))
+            process.start()
+            assert process.pid is not None
+            self._running.add(process.pid)
+            process.join(self.timeout_s)
+            code = process.exitcode
+            self._kill(process.pid)  # what the tests started, too
+            process.join()
+            return code, "\n".join(output.read().splitlines()[-12:])
+
+    def close(self) -> None:
+        for pid in list(self._running):
+            self._kill(pid)
+
+    def _kill(self, pid: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        self._running.discard(pid)
 
 
-def try_mutant(mutant: Mutant, copies: Copies, timeout_s: float) -> Outcome:
+def _run_pytest(copy: Path, arguments: list[str], output: str) -> None:
+    os.setsid()
+    os.environ |= {"PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"}
+    os.chdir(copy)
+    sys.path.insert(0, str(copy / "src"))
+    sys.path[:] = [path for path in sys.path if path not in ("", str(ROOT / "benchmarks"))]
+    with open(output, "w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    import pytest
+
+    import ludus
+
+    if not Path(ludus.__file__).is_relative_to(copy):
+        sys.exit(f"the copy {copy} would test {ludus.__file__}")
+    code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *arguments])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(int(code))  # whatever threads the tests have left behind
+
+
+def try_mutant(mutant: Mutant, copies: Copies, tests: Tests) -> Outcome:
     start = time.monotonic()
     with copies.one() as copy:
         fault = mutant.fault(copy)
@@ -150,7 +184,7 @@ def try_mutant(mutant: Mutant, copies: Copies, timeout_s: float) -> Outcome:
         original = path.read_text()
         _write(path, mutant.apply(original))
         try:
-            code, output = run_tests(copy, mutant.tests, timeout_s)
+            code, output = tests.run(copy, mutant.tests)
         finally:
             _write(path, original)
     seconds = time.monotonic() - start
@@ -171,19 +205,15 @@ def _write(path: Path, source: str) -> None:
         compiled.unlink()
 
 
-def check_baseline(selections: Sequence[str], copies: Copies, jobs: int, timeout_s: float) -> list[str]:
-    """Of the tests that mutants name, those that do not pass as things are; and whether a copy tests its own code."""
-    with copies.one() as copy:
-        env = {**os.environ, "PYTHONPATH": str(copy / "src")}
-        command = [sys.executable, "-c", "import ludus; print(ludus.__file__)"]
-        found = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, check=True).stdout.strip()
-        if not Path(found).is_relative_to(copy):
-            return [f"a copy would test {found}, not its own code"]
+def check_baseline(selections: Sequence[str], copies: Copies, tests: Tests, jobs: int) -> list[str]:
+    """Of the tests that mutants name, those that do not pass as things are."""
 
-    def check(tests: str) -> str | None:
+    def check(selection: str) -> str | None:
         with copies.one() as copy:
-            code, output = run_tests(copy, tests, timeout_s)
-        return None if code == _PASSED else f"{tests}: {'timeout' if code is None else f'exit code {code}'}\n{output}"
+            code, output = tests.run(copy, selection)
+        if code == _PASSED:
+            return None
+        return f"{selection}: {'timeout' if code is None else f'exit code {code}'}\n{output}"
 
     with ThreadPoolExecutor(jobs) as pool:
         return [fault for fault in pool.map(check, selections) if fault is not None]
@@ -228,22 +258,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for mutant in mutants:
             print(f"{mutant.file}: {mutant.what}")
         return 0
-    copies = Copies(given.root, given.jobs)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    copies, tests = Copies(given.root, given.jobs), Tests(given.timeout)
     try:
         if not given.no_baseline:
             selections = sorted({mutant.tests for mutant in mutants})
-            faults = check_baseline(selections, copies, given.jobs, given.timeout)
+            faults = check_baseline(selections, copies, tests, given.jobs)
             if faults:
                 print("these tests fail without any mutant:", *faults, sep="\n")
                 return 2
             print(f"{len(selections)} selections of tests pass as they are", flush=True)
         outcomes = []
         with ThreadPoolExecutor(given.jobs) as pool:
-            for outcome in pool.map(lambda mutant: try_mutant(mutant, copies, given.timeout), mutants):
+            for outcome in pool.map(lambda mutant: try_mutant(mutant, copies, tests), mutants):
                 outcomes.append(outcome)
                 where = f"{outcome.mutant.file.removeprefix('src/ludus/')}: {outcome.mutant.what}"
                 print(f"{outcome.verdict:9s} {outcome.seconds:6.1f} s  {where}  {outcome.detail}", flush=True)
     finally:
+        tests.close()
         copies.close()
     is_well, lines = verdict(outcomes, explained)
     print("", *lines, sep="\n")
