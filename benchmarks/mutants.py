@@ -122,7 +122,7 @@ class Copies:
 
 
 class Tests:
-    """Runs pytest in copies, each time in a fork of a process that has loaded the heavy libraries and none of our code."""
+    """Runs pytest in copies, each time in a fork of a process that has loaded heavy libraries and none of our code."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
