@@ -79,8 +79,8 @@ def read_list(path: Path = LIST) -> tuple[list[Mutant], dict[str, str]]:
         Mutant(
             what=what,
             file=part["file"],
-            pattern=pattern,
-            replacement=replacement,
+            pattern=pattern.replace("\\n", "\n"),
+            replacement=replacement.replace("\\n", "\n"),
             tests=tests[0] if tests else part["tests"],
         )
         for part in listed["part"]
@@ -124,10 +124,10 @@ class Copies:
 class Tests:
     """Runs pytest in copies, each time in a fork of a process that has loaded heavy libraries and none of our code."""
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, preload: Sequence[str]) -> None:
         self.timeout_s = timeout_s
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["hypothesis", "numpy", "pytest", "torch"])
+        self._context.set_forkserver_preload(list(preload))
         self._running: set[int] = set()
 
     def run(self, copy: Path, tests: str) -> tuple[int | None, str]:
@@ -246,6 +246,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--timeout", type=float, default=180.0, help="seconds for the tests of one mutant")
     parser.add_argument("--list", action="store_true", help="print them and stop")
     parser.add_argument("--no-baseline", action="store_true", help="do not run the tests on the unchanged tree first")
+    parser.add_argument(
+        "--preload", nargs="*", default=["hypothesis", "numpy", "pytest", "torch"], help="heavy modules"
+    )
     parser.add_argument("--mutants", type=Path, default=LIST, help="another list of mutants")
     parser.add_argument("--root", type=Path, default=ROOT, help="another tree")
     given = parser.parse_args(arguments)
@@ -259,7 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{mutant.file}: {mutant.what}")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    copies, tests = Copies(given.root, given.jobs), Tests(given.timeout)
+    copies, tests = Copies(given.root, given.jobs), Tests(given.timeout, given.preload)
     try:
         if not given.no_baseline:
             selections = sorted({mutant.tests for mutant in mutants})
