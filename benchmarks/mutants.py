@@ -140,6 +140,7 @@ class Tests:
             process.join(self.timeout_s)
             code = process.exitcode
             self._kill(process.pid)  # what the tests started, too
+            process.kill()  # it may have no group of its own yet
             process.join()
             return code, "\n".join(output.read().splitlines()[-12:])
 
@@ -148,7 +149,7 @@ class Tests:
             self._kill(pid)
 
     def _kill(self, pid: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         self._running.discard(pid)
 
