@@ -163,10 +163,14 @@ def _run_pytest(copy: Path, arguments: list[str], output: str) -> None:
     with open(output, "w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    import hypothesis
     import pytest
 
     import ludus
 
+    # A failure is all that is asked for: it need not be made smaller.
+    hypothesis.settings.register_profile("mutants", phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate])
+    hypothesis.settings.load_profile("mutants")
     if not Path(ludus.__file__).is_relative_to(copy):
         sys.exit(f"the copy {copy} would test {ludus.__file__}")
     code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *arguments])
