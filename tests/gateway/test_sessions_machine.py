@@ -19,8 +19,8 @@ from ludus.gateway.step import Answer, Step
 
 LEASE_S = 10.0
 MAX_SESSIONS, MAX_QUEUE = 2, 2
-IDS = st.sampled_from("abc")
-NUMBERS = st.sampled_from(["none", "next", "last", "older", "gap"])
+IDS = st.sampled_from("aaaabc")
+NUMBERS = st.sampled_from(["none", "next", "next", "last", "older", "gap"])
 
 
 class Player(Echo):
@@ -289,5 +289,5 @@ class SessionsMachine(RuleBasedStateMachine):
 
 
 TestSessions = SessionsMachine.TestCase
-TestSessions.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSessions.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
 pytestmark = pytest.mark.filterwarnings("error")

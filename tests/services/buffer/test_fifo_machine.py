@@ -14,7 +14,8 @@ from ludus import errors
 from ludus.clock import FakeClock
 from ludus.services.buffer.fifo import FifoBuffer
 
-CAPACITY = 4
+CAPACITY = 3
+AHEAD = st.integers(0, 3)  # of the number that a producer has come to
 
 
 class FifoMachine(RuleBasedStateMachine):
@@ -67,9 +68,13 @@ class FifoMachine(RuleBasedStateMachine):
 
     # -- producers
 
-    @rule(producer=st.sampled_from("ab"), number=st.integers(0, 8))
-    def push(self, producer: str, number: int) -> None:
-        key, item = f"one-{producer}/{number}", self.new_item()
+    def key(self, producer: str, ahead: int) -> str:
+        """Numbers rise slowly, so that there are always new ones and some that were there before."""
+        return f"one-{producer}/{self.next_item // 4 + ahead}"
+
+    @rule(producer=st.sampled_from("aab"), ahead=AHEAD)
+    def push(self, producer: str, ahead: int) -> None:
+        key, item = self.key(producer, ahead), self.new_item()
         if key in self.queued:
             self.buffer.push(item, segment_id=key)
             self.num_duplicates += 1
@@ -81,9 +86,9 @@ class FifoMachine(RuleBasedStateMachine):
             self.queued.add(key)
             self.enqueue([item])
 
-    @rule(producer=st.sampled_from("ab"), number=st.integers(0, 8))
-    def offer(self, producer: str, number: int) -> None:
-        key, item = f"one-{producer}/{number}", self.new_item()
+    @rule(producer=st.sampled_from("aab"), ahead=AHEAD)
+    def offer(self, producer: str, ahead: int) -> None:
+        key, item = self.key(producer, ahead), self.new_item()
         told: list[Any] = []
         self.buffer.offer(item, segment_id=key, on_queued=told.append)
         if key in self.waiting:
