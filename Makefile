@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test check bench learn chaos clean peers peers-train peers-gateway
+.PHONY: setup demo test check bench learn chaos mutants clean peers peers-train peers-gateway
 
 setup: $(STAMP)
 
@@ -38,6 +38,9 @@ chaos: setup
 	$(BIN)/python benchmarks/soak.py
 	$(BIN)/python benchmarks/fuzz_http.py
 	$(BIN)/python benchmarks/nemesis.py --seconds 900
+
+mutants: setup
+	$(BIN)/python benchmarks/mutants.py --jobs 2
 
 peers: $(PEERS)/.ready
 

@@ -38,6 +38,16 @@ def test_a_torn_or_foreign_record_is_absent_with_one_warning_and_can_be_written_
     assert names.get("a/b") == "3"
 
 
+def test_a_record_is_replaced_whole(names: FileNames, tmp_path: Path) -> None:
+    """A reader of the old one, which may be in the midst of it, does not see half of the new one."""
+    names.add("a", "old")
+    with open(tmp_path / "a" / "@", "rb") as reader:
+        before = os.pread(reader.fileno(), 1000, 0)
+        names.add("a", "new", replace=True)
+        assert os.pread(reader.fileno(), 1000, 0) == before
+    assert names.get("a") == "new"
+
+
 def test_files_of_others_are_left_alone(names: FileNames, tmp_path: Path) -> None:
     names.add("a/b", "1")
     (tmp_path / "a" / "notes.txt").write_text("mine")

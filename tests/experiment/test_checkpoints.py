@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import random
 import signal
 import subprocess
@@ -59,6 +60,34 @@ def test_what_comes_out_is_what_went_in(tmp_path: Path) -> None:
     step, content = CheckpointStore(tmp_path).load()
     assert step == 12_345
     _assert_is(content, 12_345)
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name_and_so_is_the_name_when_save_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut at any moment leaves the old or the new one: what is renamed was synced, and then the folder is."""
+    happened: list[tuple[str, int]] = []  # what, and of which inode
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(fd: int) -> None:
+        fsync(fd)
+        happened.append(("sync", os.fstat(fd).st_ino))
+
+    def noted_replace(source: Any, target: Any) -> None:
+        happened.append(("rename", os.stat(source).st_ino))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    path = _saved(tmp_path / "c", 7).save(8, _content(8))
+    folder = os.stat(tmp_path / "c").st_ino
+    assert path.stat().st_ino in [inode for what, inode in happened if what == "rename"]
+    renamed = [place for place, (what, _) in enumerate(happened) if what == "rename"]
+    assert len(renamed) == 4, "two checkpoints, and the list of them twice"
+    for place in renamed:
+        inode = happened[place][1]
+        assert ("sync", inode) in happened[:place], "it was renamed before its bytes were on the disk"
+        assert happened[place + 1] == ("sync", folder), "its name is not on the disk"
 
 
 def test_loaded_arrays_are_writable_and_aligned(tmp_path: Path) -> None:

@@ -90,3 +90,27 @@ def test_a_start_that_cannot_be_noted_as_used_is_refused_and_may_be_sent_again(t
     for fd in (kept, nowhere):
         os.close(fd)
     auth.close()
+
+
+def test_every_digit_of_a_signature_counts():
+    auth = Auth(secret="S", now=lambda: 100.0)
+    headers, step = request(100_000, step="0")
+    token = headers[b"token"]
+    assert len(token) == 64
+    for at in range(len(token)):
+        other = b"0" if token[at : at + 1] != b"0" else b"1"
+        forged = {**headers, b"token": token[:at] + other + token[at + 1 :]}
+        assert code(auth, forged, step) == "unauthorised", f"digit {at} was not looked at"
+    for cut in (b"", token[:8], token[:-1], token + b"0"):
+        assert code(auth, {**headers, b"token": cut}, step) == "unauthorised"
+    assert code(auth, headers, step) is None
+
+
+def test_every_letter_of_a_bearer_token_counts():
+    auth = Auth(token="open sesame, please")
+    step = Step("start", "a", b"")
+    for wrong in (b"", b"open sesame", b"open sesame, pleasf", b"open sesame, please!", b"npen sesame, please"):
+        assert code(auth, {b"authorization": b"Bearer " + wrong}, step) == "unauthorised"
+    assert code(auth, {b"authorization": b"Basic open sesame, please"}, step) == "unauthorised"
+    assert code(auth, {}, step) == "unauthorised"
+    assert code(auth, {b"authorization": b"bearer open sesame, please"}, step) is None

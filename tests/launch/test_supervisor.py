@@ -284,6 +284,8 @@ def test_the_end_of_an_earlier_life_does_not_end_the_present_one() -> None:
     first.end(CRASH)
     stage.step()
     assert stage.phases() == {"task/0": Phase.RUNNING}
+    assert stage.num_starts == 2
+    assert [event.kind for event in stage.events].count(EventKind.CRASHED) == 1
 
 
 def test_a_callback_that_raises_does_not_stop_supervision() -> None:

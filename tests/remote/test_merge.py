@@ -120,6 +120,30 @@ def test_without_a_trial_it_says_so_and_keeps_nothing() -> None:
     assert merging._calls == []
 
 
+def test_metrics_told_while_the_driver_is_away_are_sent_when_it_is_back(
+    trial: trials.Trial, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    send = trial.send_figures
+    is_away = True
+
+    def send_or_not(rows: Any, *, timeout_s: float) -> None:
+        if is_away:
+            raise errors.Unreachable("no live replica of 'driver'; it was not run")
+        send(rows, timeout_s=timeout_s)
+
+    monkeypatch.setattr(trial, "send_figures", send_or_not)
+    for value in (1.0, 2.0):
+        ludus.merge("loss", value, desc=DESC)
+        merging.flush()
+    assert "cannot be told" in caplog.text
+    is_away = False
+    ludus.merge("loss", 4.0, desc=DESC)
+    trial.close()
+    lines = read_metrics(trial.folder)
+    assert sum(line.get("loss/cnt", 0) for line in lines) == 3
+    assert sum(line.get("loss/sum", 0.0) for line in lines) == 7.0
+
+
 def test_the_names_of_a_lines_own_fields_are_refused_at_once(trial: trials.Trial) -> None:
     for name in _OWN:
         with pytest.raises(errors.ConfigError, match=f"cannot be named '{name}'"):

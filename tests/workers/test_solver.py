@@ -10,7 +10,14 @@ import time
 import pytest
 
 from ludus import discovery, errors
+from ludus.clock import FakeClock
+from ludus.discovery.store import Record
+from ludus.discovery.store_names import StoreNames
+from ludus.discovery.table import Table
+from ludus.rpc.address import Address, parse
 from ludus.rpc.opening import nearest
+from ludus.rpc.server import Deferred, RpcServer
+from ludus.testing.serving import ServerThread
 from ludus.workers.register import register
 from ludus.workers.remote import Remote
 from ludus.workers.server import WorkerServer
@@ -202,3 +209,73 @@ def test_a_replica_that_could_not_be_reached_for_a_moment_is_tried_again():
         worker.request_exit("over")
         thread.join(5)
         names.close()
+
+
+def test_a_replica_that_could_not_be_reached_for_a_moment_is_used_again_beside_others():
+    """Calls go on at the other one; nothing waits for the first, and yet it is tried again."""
+    names = discovery.connect("memory://beside")
+    servers = [WorkerServer(f"adder/{i}", experiment="exp", trial="t", names=names) for i in range(2)]
+    workers = [make_worker(server, Adder, (), {}) for server in servers]
+    threads = [threading.Thread(target=worker.run, daemon=True) for worker in workers]
+    refused = []
+
+    def opener(address, timeout_s):
+        if not refused:
+            refused.append(address)
+            raise errors.Unreachable("its door was full")
+        return nearest(address, transport=None, secret=None, timeout_s=timeout_s, max_bytes=1 << 30)
+
+    for thread in threads:
+        thread.start()
+    try:
+        for i in range(2):
+            names.wait(f"exp/t/worker/adder/{i}", 60.0)
+        with Solver("exp", "t", names=names, opener=opener) as solver:
+            while len(solver.replicas("adder")) < 2:
+                time.sleep(0.01)
+            assert solver.submit("adder", "add", (1,), timeout_s=60.0).result() == 2
+            assert refused
+            deadline = time.monotonic() + 30.0
+            while len(solver.replicas("adder")) < 2:
+                assert time.monotonic() < deadline, "it is never tried again"
+                assert solver.submit("adder", "add", (1,), timeout_s=60.0).result() == 2
+                time.sleep(0.05)
+    finally:
+        for worker in workers:
+            worker.request_exit("over")
+        for thread in threads:
+            thread.join(60)
+        names.close()
+
+
+@pytest.mark.parametrize("leaves", ["its name is deleted", "its lease lapses"])
+def test_calls_at_a_replica_of_another_host_end_when_it_leaves_the_name_service(leaves):
+    """No connection tells of a host that is gone; its name does. What it had may have run, so it is not run again."""
+    clock = FakeClock()
+    table = Table(clock=clock)
+    names = StoreNames(table)
+    asked = threading.Event()
+
+    def never():
+        asked.set()
+        return Deferred()
+
+    def opener(address, timeout_s):
+        return nearest(parse(server.address), transport=None, secret=None, timeout_s=timeout_s, max_bytes=1 << 30)
+
+    server = RpcServer(transports=("unix",))
+    key = "exp/t/worker/far/0"
+    with ServerThread(server, never=never), Solver("exp", "t", names=names, opener=opener) as solver:
+        elsewhere = str(Address(instance=parse(server.address).instance, host="another host", tcp="192.0.2.1:1"))
+        table.put(key, Record(elsewhere, owner="far", ttl=5.0), replace=False)
+        pending = solver.submit("far", "never", timeout_s=40.0)
+        assert asked.wait(60.0)
+        if leaves == "its lease lapses":
+            clock.advance(5.1)
+            assert table.get(key) is None
+        else:
+            names.delete(key)
+        with pytest.raises(errors.OutcomeUnknown, match="may have run"):
+            pending.result()
+        assert solver.replicas("far") == []
+    names.close()

@@ -138,6 +138,16 @@ def test_commands_lead_a_worker_through_its_phases(running):
     assert worker.left
 
 
+def test_an_interrupted_worker_leaves_at_once_without_its_exit(running):
+    worker = running.add("counter/0", Counter)
+    with running.panel() as panel:
+        panel.request("counter/0", "interrupt")
+    running.stop()
+    assert worker.status is WorkerStatus.EXITED
+    assert worker.exit_reason in ("interrupted", "test over")
+    assert not worker.left
+
+
 def test_reconfigure_changes_a_live_worker_and_a_refused_change_leaves_it(running):
     worker = running.add("counter/0", Counter, config={"step": 1, "other": 5})
     with running.panel() as panel:

@@ -37,9 +37,16 @@ def make_learner(name: str, policy: Policy, *, seed: int = 1, **settings: Any) -
 
 
 def make_segment(
-    policy: Policy, *, num_steps: int = 6, num_rows: int = 5, seed: int = 0, has_mask: bool = False, stray: float = 0.3
+    policy: Policy,
+    *,
+    num_steps: int = 6,
+    num_rows: int = 5,
+    seed: int = 0,
+    has_mask: bool = False,
+    stray: float = 0.3,
+    turns: float = 0.0,
 ) -> Segment:
-    """Rows of worlds without turns. `stray`: how far the policy that chose was from this one."""
+    """`stray`: how far the policy that chose was from this one. `turns`: how often it is another row's turn."""
     rng = np.random.default_rng(seed)
     spec = policy.spec
     segment = Segment.allocate(
@@ -53,6 +60,8 @@ def make_segment(
         if isinstance(spec.action, MultiDiscrete):
             segment.mask[..., np.cumsum((0, *spec.action.num_choices[:-1]))] = True
     _write_ends(segment, rng)
+    if turns:
+        segment.active &= rng.random(segment.active.shape) >= turns
     memory = policy.initial_memory(num_rows)
     runner = policy.runner()
     for step in range(num_steps):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -148,22 +149,68 @@ def test_recurrent_minibatches_are_whole_rows_with_their_own_memory() -> None:
 
 
 def test_minibatches_hold_every_active_step_once_in_each_epoch() -> None:
+    """Shuffled: neighbours in time or in rows, which are alike, are not neighbours in a minibatch."""
     policy = make_policy()
     segment = make_segment(policy, num_steps=8, num_rows=8)
     segment.obs[..., 0] = np.arange(9)[:, None] * 8 + np.arange(8)
     learner = make_learner("ppo", policy, num_epochs=3, minibatch_size=16)
-    loss, seen = learner.algorithm.loss, []
+    evaluate, seen = policy.evaluate, []
 
-    def noted(view: Any) -> Any:
-        seen.append(len(view.logp))
-        return loss(view)
+    def noted(obs: Any) -> Any:
+        seen.append(obs[:, 0].int().tolist())
+        return evaluate(obs)
 
-    learner.algorithm.loss = noted  # type: ignore[method-assign]
+    policy.evaluate = noted  # type: ignore[method-assign]
     before = learner.num_gradient_steps
     learner.update(segment)
+    active = np.flatnonzero(segment.active[:-1]).tolist()
     assert len(seen) == learner.num_gradient_steps - before == 12
-    assert sum(seen) == 3 * segment.num_active
-    assert max(seen) - min(seen) <= 1
+    sizes = [len(steps) for steps in seen]
+    assert max(sizes) - min(sizes) <= 1
+    epochs = [[step for steps in seen[start : start + 4] for step in steps] for start in (0, 4, 8)]
+    assert all(sorted(epoch) == active for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3, "each epoch has an order of its own"
+    for epoch in epochs:
+        in_order = sum(later > earlier for earlier, later in pairwise(epoch))
+        assert 0.2 < in_order / len(epoch) < 0.8
+    for steps in seen:
+        assert max(steps) - min(steps) > 24, "a minibatch has steps of the whole segment"
+
+
+def test_rows_of_recurrent_policies_are_shuffled_in_each_epoch() -> None:
+    policy = make_policy(recurrent="gru")
+    segment = make_segment(policy, num_steps=4, num_rows=12)
+    segment.obs[..., 0] = np.arange(12)
+    learner = make_learner("ppo", policy, num_epochs=4, minibatch_size=16)
+    evaluate, seen = policy.evaluate, []
+
+    def noted(obs: Any, memory: Any = None, first: Any = None) -> Any:
+        seen.append(frozenset(obs[0, :, 0].int().tolist()))
+        return evaluate(obs, memory, first)
+
+    policy.evaluate = noted  # type: ignore[method-assign]
+    learner.update(segment)
+    epochs = [frozenset(seen[start : start + 3]) for start in (1, 4, 7, 10)]
+    assert all(frozenset().union(*epoch) == frozenset(range(12)) for epoch in epochs)
+    assert len(set(epochs)) == 4
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("recurrent", ["none", "gru"])
+def test_the_normaliser_takes_in_what_the_learner_is_given(name: str, recurrent: str) -> None:
+    """And it is part of what is published: a player of the new weights scales observations alike."""
+    policy = make_policy(normalise_obs=True, recurrent=recurrent)
+    learner = make_learner(name, policy, **WHOLE)
+    segments = [make_segment(policy, num_steps=12, num_rows=8, seed=seed) for seed in range(3)]
+    for segment in segments:
+        segment.obs[...] = 7.0 * segment.obs + 50.0
+        learner.update(segment)
+    player = make_policy(normalise_obs=True, recurrent=recurrent, seed=9)
+    player.load_weights(learner.save()["weights"])
+    seen = np.concatenate([segment.obs.reshape(-1, 4) for segment in segments])
+    scaled = player.normaliser(torch.from_numpy(seen)).numpy()
+    np.testing.assert_allclose(scaled.mean(0), 0.0, atol=0.1)
+    np.testing.assert_allclose(scaled.std(0), 1.0, atol=0.1)
 
 
 def test_a_forbidden_choice_is_neither_chosen_nor_learnt() -> None:
