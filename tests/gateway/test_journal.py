@@ -60,6 +60,19 @@ def test_segments_are_kept_as_history_up_to_a_number(tmp_path):
     assert len(names) > 300
 
 
+def test_an_end_that_switches_to_the_next_segment_is_an_event_of_that_one(tmp_path):
+    path = tmp_path / "journal"
+    journal = Journal(path, segment_bytes=SEGMENT, num_kept=0)
+    journal.began("live", "7")
+    while not journal.is_compacting:
+        play(journal, ["other"])
+    journal._compaction.wait(60)
+    journal.ended("live", "asked")
+    journal.close()
+    assert list(tmp_path.iterdir()) == [path]
+    assert [event[:3] for event in read_journal(path)] == [("+", "live", "7"), ("-", "live", "asked")]
+
+
 def test_what_happens_during_a_compaction_is_not_lost(tmp_path):
     path = tmp_path / "journal"
     journal = Journal(path, segment_bytes=SEGMENT, num_kept=1000)
@@ -186,7 +199,7 @@ def test_a_journal_of_the_older_format_is_read_and_replaced(tmp_path):
 
 
 def test_of_a_journal_that_is_far_too_large_the_end_is_read(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("ludus.gateway.journal_records.MAX_READ_BYTES", 1000)
+    monkeypatch.setattr("ludus.gateway.journal_records.MAX_READ_OLDER_BYTES", 1000)
     path = tmp_path / "journal"
     path.write_text("+ early 3 1.0\n" + "".join(f"+ s{number} r 1.5\n- s{number} asked 2.5\n" for number in range(500)))
     with path.open("a") as file:

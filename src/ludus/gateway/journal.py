@@ -23,7 +23,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ludus.gateway import journal_records
 from ludus.gateway.appending import Failures, append
 from ludus.gateway.journal_records import Record, encode, read_records, read_tail
 
@@ -32,7 +31,7 @@ __all__ = ["LOST", "Journal", "lost_sessions", "read_journal"]
 _LOG = logging.getLogger(__name__)
 LOST = "lost"
 _REMEMBER_LOST_S = 24 * 3600.0
-_MAX_LOST = 65536  # that are carried over; the latest
+_MAX_LOST = 16384  # that are carried over; the latest
 _CLOSE_S = 10.0
 
 Last = dict[str, tuple[str, str, float]]
@@ -99,9 +98,9 @@ class Journal:
         """Never raises: what cannot be written now is written with the next event."""
         now = time.time()
         self._live.pop(session, None)
-        if self._compaction is not None:
-            self._compaction.since[session] = "=-", reason, now
         self._write_end(encode("-", session, reason, now))
+        if self._compaction is not None:  # after the write, which may have switched: then it is an event of the new one
+            self._compaction.since[session] = "=-", reason, now
 
     def _write_end(self, records: bytes) -> None:
         try:
@@ -232,7 +231,7 @@ def lost_sessions(paths: Iterable[Path], *, is_quiet: bool = False) -> list[str]
 
 
 def _last_events(path: Path, *, is_quiet: bool = False) -> Last:
-    records = read_records(path, last_bytes=journal_records.MAX_READ_BYTES, is_quiet=is_quiet)
+    records = read_records(path, is_limited=True, is_quiet=is_quiet)
     return {session: (sign[-1], word, when) for sign, session, word, when in records}
 
 

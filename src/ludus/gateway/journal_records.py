@@ -19,7 +19,8 @@ from zlib import crc32
 __all__ = ["Record", "encode", "read_records", "read_tail"]
 
 _LOG = logging.getLogger(__name__)
-MAX_READ_BYTES = 32 * 1024 * 1024  # of a segment at the start of a worker; compaction keeps segments far below this
+MAX_READ_BYTES = 64 * 1024 * 1024  # at the start of a worker; compaction keeps segments far below this
+MAX_READ_OLDER_BYTES = 8 * 1024 * 1024  # of the older format, which was never compacted
 _MAX_LINE = 1024  # ids have 128 characters at most
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _INSIDE = re.compile(rb"[0-9a-f]{8} =?[+-] [^ ]+ [^ ]+ \d+\.\d{3}")
@@ -33,15 +34,16 @@ def encode(sign: str, session: str, word: str, when: float) -> bytes:
     return b"%08x%s\n" % (crc32(body), body)
 
 
-def read_records(path: Path, *, last_bytes: int | None = None, is_quiet: bool = False) -> Iterator[Record]:
-    """All records that are whole, of the last `last_bytes` if the file is larger; none if there is no file.
+def read_records(path: Path, *, is_limited: bool = False, is_quiet: bool = False) -> Iterator[Record]:
+    """All records that are whole; none if there is no file. `is_limited`: of a file that is too large only its end.
 
     Warns of damaged records, and of bytes that are not read. A last record that was cut off is left out silently.
     """
     try:
         with open(path, "rb") as file:
+            limit = MAX_READ_OLDER_BYTES if file.read(2) in (b"+ ", b"- ") else MAX_READ_BYTES
             size = file.seek(0, 2)
-            skipped = max(0, size - last_bytes) if last_bytes is not None else 0
+            skipped = max(0, size - limit) if is_limited else 0
             file.seek(skipped)
             lines = file.read().split(b"\n")
     except FileNotFoundError:

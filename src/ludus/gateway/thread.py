@@ -23,6 +23,7 @@ __all__ = ["GatewayThread"]
 
 _LOG = logging.getLogger(__name__)
 _PATIENCE_S = 10.0
+_START_S = 30.0
 
 
 class GatewayThread:
@@ -90,8 +91,8 @@ class GatewayThread:
     def start(self) -> GatewayThread:
         """Returns when it listens. Raises `OSError` if the port is taken."""
         self._thread.start()
-        if not self._is_up.wait(_PATIENCE_S):
-            raise errors.WorkerError(f"the gateway does not listen after {_PATIENCE_S:g} s")
+        if not self._is_up.wait(_START_S):
+            raise errors.WorkerError(f"the gateway does not listen after {_START_S:g} s")
         if self._error is not None:
             raise self._error
         return self
