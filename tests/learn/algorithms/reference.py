@@ -19,6 +19,7 @@ import torch
 from ludus.data import nest as nests
 from ludus.data.actions import Continuous, Discrete, MultiDiscrete
 from ludus.data.segment import Segment
+from ludus.learn.networks.twin import TwinMLP
 from ludus.learn.policies.policy import Policy
 
 At = tuple[int, int]  # step and row
@@ -53,7 +54,7 @@ class Reference:
         for _epoch in range(self._config.num_epochs):
             params, value = forward(self.policy, segment)
             logp, entropy = self._of_actions(segment, params)
-            if targets is None or self._name in ("impala", "appo"):  # V-trace follows the policy from epoch to epoch
+            if targets is None or self._name == "impala":  # its V-trace follows the policy from epoch to epoch
                 targets = self._targets(segment, value, logp)
             figures = self._figures(segment, targets, value, logp, entropy)
             figures["loss"] = (
@@ -81,7 +82,7 @@ class Reference:
         ratio = {at: math.exp(float(logp[at].detach()) - float(segment.logp[at])) for at in logp}
         acts = find_acts(segment, numbers, config.reward_scale)
         if self._name in ("impala", "appo"):
-            advantage, excess = vtrace(acts, numbers, ratio, config)
+            advantage, excess = vtrace(acts, numbers, ratio, config, is_weighted=self._name == "impala")
         else:
             ones = dict.fromkeys(ratio, 1.0)
             on_policy = {"gamma": config.gamma, "lam": config.lam, "rho_max": 1.0, "c_max": 1.0}
@@ -89,9 +90,7 @@ class Reference:
         target = {at: float(numbers[at]) + excess[at] for at in excess}
         if getattr(config, "normalise_advantage", False):
             found = np.array(list(advantage.values()))
-            # PPO and A2C divide by n - 1, APPO by n
-            std = found.std(ddof=0 if self._name == "appo" else 1)
-            advantage = {at: (gain - found.mean()) / (std + 1e-8) for at, gain in advantage.items()}
+            advantage = {at: (gain - found.mean()) / (found.std(ddof=1) + 1e-8) for at, gain in advantage.items()}
         return advantage, target
 
     def _figures(self, segment: Segment, targets: Any, value: Any, logp: Any, entropy: Any) -> dict[str, Any]:
@@ -104,9 +103,9 @@ class Reference:
             "value_loss": _mean(0.5 * (value[at] - target[at]) ** 2 for at in steps),
             "entropy": _mean(entropy[at] for at in steps),
         }
-        if self._name in ("impala", "appo"):
+        if self._name == "impala":
             figures["ratio"] = _mean(ratio[at] for at in steps)
-        if self._name == "ppo":
+        if self._name in ("ppo", "appo"):
             figures["kl"] = _mean(ratio[at] - 1.0 - ratio[at].log() for at in steps)
         return figures
 
@@ -115,8 +114,11 @@ class Reference:
         config = self._config
         gradients = [gradient.double().numpy() for gradient in torch.autograd.grad(loss, self._parameters)]
         norm = math.sqrt(sum(float((gradient**2).sum()) for gradient in gradients))
-        if 0.0 < config.max_grad_norm < norm:
-            gradients = [gradient * (config.max_grad_norm / (norm + 1e-6)) for gradient in gradients]
+        for tower in self._by_tower(gradients):
+            length = math.sqrt(sum(float((gradient**2).sum()) for gradient in tower))
+            if 0.0 < config.max_grad_norm < length:
+                for gradient in tower:
+                    gradient *= config.max_grad_norm / (length + 1e-6)
         rate = config.learning_rate * ((1.0 - progress) if config.anneal else 1.0)
         self._num_steps += 1
         for number, (parameter, gradient) in enumerate(zip(self._parameters, gradients, strict=True)):
@@ -127,6 +129,19 @@ class Reference:
             with torch.no_grad():
                 parameter -= torch.from_numpy(rate * mean / (np.sqrt(square) + config.adam_eps))
         return norm
+
+    def _by_tower(self, gradients: list[Any]) -> list[list[Any]]:
+        """Views of them: of a `TwinMLP` those of policy and value apart, of which some parameters hold both."""
+        if not isinstance(self.policy.model, TwinMLP):
+            return [gradients]
+        towers: list[list[Any]] = [[], []]
+        for (name, _), gradient in zip(self.policy.named_parameters(), gradients, strict=True):
+            if name.startswith(("model.weights", "model.biases")):
+                towers[0].append(gradient[0])
+                towers[1].append(gradient[1])
+            else:
+                towers["value" in name].append(gradient)
+        return towers
 
 
 @dataclass(frozen=True)
@@ -177,8 +192,13 @@ def find_acts(segment: Segment, value: Any, reward_scale: float) -> list[Act]:
     return acts
 
 
-def vtrace(acts: list[Act], value: Any, ratio: dict[At, float], config: Any) -> tuple[dict[At, float], dict[At, float]]:
-    """`(advantage, excess)` of each act, as in the paper: excess is what the value target has beyond the value."""
+def vtrace(
+    acts: list[Act], value: Any, ratio: dict[At, float], config: Any, *, is_weighted: bool = True
+) -> tuple[dict[At, float], dict[At, float]]:
+    """`(advantage, excess)` of each act, as in the paper: excess is what the value target has beyond the value.
+
+    Not `is_weighted`: the loss multiplies the advantage by the ratio itself.
+    """
     by_step = {act.at: act for act in acts}
     excess: dict[At, float] = {}
     advantage: dict[At, float] = {}
@@ -188,7 +208,7 @@ def vtrace(acts: list[Act], value: Any, ratio: dict[At, float], config: Any) -> 
         later = 0.0 if act.next_at is None else excess[act.next_at]
         rho, c = min(ratio[at], config.rho_max), min(ratio[at], config.c_max)
         excess[at] = rho * delta + config.gamma * config.lam * c * later
-        advantage[at] = rho * (delta + config.gamma * config.lam * later)
+        advantage[at] = (rho if is_weighted else 1.0) * (delta + config.gamma * config.lam * later)
     return {at: advantage[at] for at in by_step}, {at: excess[at] for at in by_step}
 
 
@@ -221,8 +241,10 @@ def logp_and_entropy(spec: Any, params: Any, action: Any, mask: Any) -> tuple[An
                 logp, entropy, start = logp + one[0], entropy + one[1], start + size
             return logp, entropy
         case Continuous():
-            mean, log_std = params.chunk(2)
-            normal = torch.distributions.Normal(mean, log_std.exp())
+            mean, log_std = params.chunk(2)  # in units of the bounds
+            low, high = torch.tensor(spec.low).double(), torch.tensor(spec.high).double()
+            half = (high - low) / 2.0
+            normal = torch.distributions.Normal((high + low) / 2.0 + half * mean, half * log_std.exp())
             return normal.log_prob(torch.from_numpy(np.array(action)).double()).sum(), normal.entropy().sum()
     raise TypeError(f"no reference for actions of {spec}")
 

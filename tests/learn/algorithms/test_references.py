@@ -15,7 +15,7 @@ ALGORITHMS = ("ppo", "a2c", "impala", "appo")
 ACTIONS: dict[str, ActionSpec] = {
     "discrete": Discrete(3),
     "multi-discrete": MultiDiscrete((2, 3)),
-    "continuous": Continuous((-np.inf, -np.inf), (np.inf, np.inf)),
+    "continuous": Continuous((-1.0, -2.0), (1.0, 5.0)),
 }
 # None of them is a default, and no two are the same: what is left out or mistaken for another makes a difference.
 SETTINGS: dict[str, Any] = {

@@ -81,7 +81,6 @@ def test_weights_are_copies_and_those_of_another_network_are_refused() -> None:
 
 def test_normalised_observations_have_mean_0_and_deviation_1_of_all_that_was_seen() -> None:
     policy = make(normalise_obs=True)
-    assert isinstance(policy.runner(), TorchRunner)
     rng = np.random.default_rng(0)
     batches = [rng.normal(3.0 + i, 0.5 + i, (5 * (i + 1), 2, 4)).astype(np.float32) for i in range(4)]
     for batch in batches:
@@ -90,6 +89,9 @@ def test_normalised_observations_have_mean_0_and_deviation_1_of_all_that_was_see
     expected = np.clip((seen - seen.mean(0)) / seen.std(0), -10, 10)
     np.testing.assert_allclose(policy.normaliser(torch.from_numpy(seen)).numpy(), expected, atol=1e-3)
     assert float(policy.normaliser.count) == len(seen)
+    quick, slow, first = policy.runner(), TorchRunner(policy), np.zeros(len(seen), np.bool_)
+    assert isinstance(quick, NumpyRunner)
+    np.testing.assert_allclose(quick(seen, None, first)[0], slow(seen, None, first)[0], atol=1e-5)
 
 
 def test_normalisation_is_part_of_the_weights_and_leaves_integers_alone() -> None:

@@ -40,8 +40,8 @@ class DiagGaussian:
             low, high = np.asarray(action.low, np.float64), np.asarray(action.high, np.float64)
             # A bound near the largest float32 is how some envs write that there is none.
             bounded = (np.abs(low) < _UNBOUNDED) & (np.abs(high) < _UNBOUNDED)
-            self._centre[bounded] = (high + low)[bounded] / 2.0
-            self._half[bounded] = (high - low)[bounded] / 2.0
+            self._centre[bounded] = (high[bounded] + low[bounded]) / 2.0
+            self._half[bounded] = (high[bounded] - low[bounded]) / 2.0
         self._is_scaled = bool((self._centre != 0.0).any() or (self._half != 1.0).any())
         self._log_half = float(np.log(self._half.astype(np.float64)).sum())
 
