@@ -488,8 +488,8 @@ def write_trial(folder: Path, config: Config) -> None:
 def load_config(folder: Path) -> Config:
     """What `config.json` of a trial says.
 
-    Raises `ConfigError`, also if it names files of code and was not made by this user on this machine: whoever loads
-    it goes on to run them.
+    Raises `ConfigError`, also if it names files of code and was not made by this user on this machine: its
+    callers go on to run them.
     """
     path = folder / "config.json"
     try:
@@ -498,7 +498,7 @@ def load_config(folder: Path) -> Config:
         if (named := _named_files(saved)) and not _is_own(folder, content):
             raise errors.ConfigError(
                 f"{path} says to run code of {' and '.join(named)}, and it was not made by this user on this machine; "
-                "nothing was run. If you trust whoever made it: `ludus serve … --trust` or `ludus resume … --trust`, "
+                "nothing was run. If you trust its author: `ludus serve … --trust` or `ludus resume … --trust`, "
                 "once."
             )
         return Config.from_json(saved)

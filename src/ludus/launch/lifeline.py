@@ -147,7 +147,7 @@ class LifelineServer:
                 return
 
     def _accept(self, poll: select.poll) -> bool:
-        """Challenge whoever connects; false once the listener is shut down."""
+        """Accept and challenge a peer; false once the listener is shut down."""
         assert self._listener is not None
         try:
             line, _ = self._listener.accept()

@@ -286,6 +286,6 @@ def _unpack_nest(body: bytes) -> Any:
 def _not_trusted(path: Path) -> str:
     return (
         f"{path} contains code (a pickled module), and it was not made by this user on this machine. Serving the model "
-        "would run that code, with all rights that you have; nothing was run. If you trust whoever made it: "
+        "would run that code, with all rights that you have; nothing was run. If you trust its author: "
         "`ludus serve … --trust`, or RemoteModel(name, trust=True), once."
     )

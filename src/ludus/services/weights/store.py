@@ -282,7 +282,7 @@ class VersionStore:
             for name in named:
                 check_tag(name)
             if known is None:
-                files.remove_parts(folder, "*.weights")  # whoever holds the lock is the only publisher alive
+                files.remove_parts(folder, "*.weights")  # the holder of the lock is the only publisher alive
                 made = version
                 files.write(
                     folder / f"{number:09d}-{version.digest[:12]}.weights",
