@@ -383,7 +383,7 @@ async def test_more_pipelined_requests_than_may_wait_are_not_even_parsed():
 @run
 async def test_all_connections_together_keep_no_more_than_the_limit_and_live_sessions_go_on():
     total = 1_000_000
-    async with serving(http=HttpLimits(max_buffered_bytes=total)) as gateway:
+    async with serving(http=HttpLimits(max_buffered_bytes=total, request_s=1000)) as gateway:
         game = await connect(gateway)
         await game.ask("start", "a")
         hostile = [await connect(gateway) for _ in range(20)]
@@ -392,7 +392,7 @@ async def test_all_connections_together_keep_no_more_than_the_limit_and_live_ses
         answers = [asyncio.ensure_future(client.read()) for client in hostile]
         await until(lambda: sum(answer.done() for answer in answers) == 17)
         assert {answer.result()[0] for answer in answers if answer.done()} == {503}
-        assert gateway._http.buffered_bytes == 3 * 150_000
+        await until(lambda: gateway._http.buffered_bytes == 3 * 150_000)
         for number in range(1, 4):
             game.write("tick", "a", bytes(400_000), step=number)
             status, _, body = await asyncio.wait_for(game.read(), 60)
@@ -408,12 +408,16 @@ async def test_all_connections_together_keep_no_more_than_the_limit_and_live_ses
 @run
 async def test_a_request_that_was_held_up_by_the_server_is_not_called_slow():
     Gated.gate = asyncio.Event()
-    async with serving(Gated, http=HttpLimits(request_s=0.3, max_pipelined_bytes=1000)) as gateway:
+    async with serving(Gated, http=HttpLimits(request_s=60, max_pipelined_bytes=1000)) as gateway:
         client = await connect(gateway)
         client.write(data=b"x")
         sending = asyncio.ensure_future(drained(client, head(b"content-length: 3000000") + bytes(3_000_000)))
-        await asyncio.sleep(1.0)
+        await until(lambda: gateway._connections and next(iter(gateway._connections))._is_paused)
+        (connection,) = gateway._connections
+        connection.began -= 100  # as if it had been held up for so long
         Gated.gate.set()
+        await until(lambda: not connection._is_paused)
+        connection.check(time.monotonic())
         assert [(await client.read())[2] for _ in range(2)] == [b"1", b"3000000"]
         await sending
 

@@ -152,7 +152,7 @@ class Auth:
         if not step.signature:
             return None
         if step.signature in self._starts:
-            return problem("replayed", "a session was begun by it before; sign the start again, with a new time")
+            return problem("replayed", "it has started a session before; sign the start again, with a new time")
         try:
             self._starts.add(step.signature)
         except OSError as error:

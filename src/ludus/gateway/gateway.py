@@ -216,7 +216,7 @@ class Gateway:
                 return _not_post() if is_large else None
             return self._auth.check_head(headers) if self.checks_heads else None
         refused = self._auth.check_head(headers) if self.checks_heads and path in _TOLD else None
-        if method not in _READS or refused is None:  # the method is wrong whoever calls: see `_handle_other`
+        if method not in _READS or refused is None:  # a wrong method is answered 405, authorised or not
             refused = problem("too_large", "only POST /step takes a body") if is_large else None
         return refused
 
