@@ -85,7 +85,7 @@ TRAINED = {"return_mean": 450.04, "return_std": 60.0, "return_clipped": False}
 
 
 def test_greedy_sampled_and_training_returns_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _follow(lambda on_progress: Ended(**SAMPLED, **TRAINED), project=tmp_path)
+    _follow(lambda on_progress, on_status: Ended(**SAMPLED, **TRAINED), project=tmp_path)
     out = capsys.readouterr().out
     assert "return 487.2 ± 10.5 over 100 episodes, played greedily" in out
     assert "sampled: 480.0 ± 12.0 over 50 episodes" in out
@@ -96,7 +96,7 @@ def test_greedy_sampled_and_training_returns_are_shown(tmp_path: Path, capsys: p
 def test_a_training_return_of_clipped_rewards_is_labelled_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _follow(lambda on_progress: Ended(**TRAINED | {"return_clipped": True}), project=tmp_path)
+    _follow(lambda on_progress, on_status: Ended(**TRAINED | {"return_clipped": True}), project=tmp_path)
     assert "training: 450.0 ± 60.0, its last episodes, rewards clipped\n" in capsys.readouterr().out
 
 
@@ -114,7 +114,7 @@ def test_it_is_said_when_greedy_and_sampled_returns_differ_a_lot(
 ) -> None:
     returns = {"eval_return_mean": greedy, "eval_sampled_return_mean": sampled, "eval_sampled_episodes": 100}
     stds = {"eval_return_std": std, "eval_sampled_return_std": std}
-    _follow(lambda on_progress: Ended(**returns, **stds), project=tmp_path)
+    _follow(lambda on_progress, on_status: Ended(**returns, **stds), project=tmp_path)
     assert ("differ a lot" in capsys.readouterr().out) == differs
 
 
@@ -123,7 +123,7 @@ def test_where_agents_compete_their_returns_and_matches_are_shown(
 ) -> None:
     agents = {"eval_return_mean/player_0": 0.25, "eval_return_mean/player_1": -0.25}
     matches = {"eval_vs_random": 0.925, "eval_vs_episodes": 100, "eval_vs_earlier": 0.7, "eval_vs_earlier_step": 5_000}
-    _follow(lambda on_progress: Ended(**agents, **matches), project=tmp_path)
+    _follow(lambda on_progress, on_status: Ended(**agents, **matches), project=tmp_path)
     out = capsys.readouterr().out
     assert "by agent: player_0 0.25, player_1 -0.25" in out
     assert "against random play: won 92% of 100 games, each side played equally, draws count half" in out
@@ -133,12 +133,12 @@ def test_where_agents_compete_their_returns_and_matches_are_shown(
 def test_a_result_that_could_not_be_saved_is_printed_all_the_same_and_the_command_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _follow(lambda on_progress: Ended(save_error="the folder was deleted"), project=tmp_path) == 1
+    assert _follow(lambda on_progress, on_status: Ended(save_error="the folder was deleted"), project=tmp_path) == 1
     said = capsys.readouterr()
     assert "10,000 steps in 2.5 s" in said.out
     assert "not all of it could be saved: the folder was deleted" in said.err
 
 
 def test_small_returns_do_not_read_as_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _follow(lambda on_progress: Ended(eval_return_mean=0.02416, eval_return_std=0.0), project=tmp_path)
+    _follow(lambda on_progress, on_status: Ended(eval_return_mean=0.02416, eval_return_std=0.0), project=tmp_path)
     assert "return 0.0242 ± 0.0 over 100 episodes" in capsys.readouterr().out
