@@ -76,7 +76,5 @@ def test_episodes_that_were_cut_off_and_evaluations_that_failed_are_told(
 ) -> None:
     _follow(lambda *_: Ended(eval_cut_off=7), project=tmp_path)
     assert "over 100 episodes, played greedily, 7 of them cut off before their end" in capsys.readouterr().out
-    _follow(
-        lambda *_: Ended(eval_episodes=0, eval_error="EnvError: the game broke"), project=tmp_path
-    )
+    _follow(lambda *_: Ended(eval_episodes=0, eval_error="EnvError: the game broke"), project=tmp_path)
     assert "the evaluation failed: EnvError: the game broke" in capsys.readouterr().out
