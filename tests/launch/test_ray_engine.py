@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -120,6 +122,26 @@ def test_a_worker_without_a_place_says_what_it_needs(cluster: Any, project: Path
         pytest.raises(errors.ProgramError, match=r"no place for it within 1 s.*gpus=8"),
     ):
         run.wait(60)
+
+
+@pytest.mark.ray
+def test_a_stopped_actor_is_killed_and_replaced(cluster: Any, project: Path) -> None:
+    """Ray's own kill would wait for the process to listen."""
+    program, _forever = forever_program(replicas=2, restarts=RestartPolicy(backoff_s=0.05))
+    events: list[launch.Event] = []
+    with launch.ray(program, address=cluster.address, project=project, on_event=events.append) as run:
+
+        def up() -> list[launch.WorkerRecord]:
+            return [record for record in run.workers() if record.name.startswith("echo") and record.activity]
+
+        wait_until(lambda: len(up()) == 2, timeout_s=90)
+        pid = up()[0].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: any(event.kind is launch.EventKind.CRASHED for event in events), timeout_s=60)
+        wait_until(lambda: not is_alive(pid), timeout_s=60)
+    (crash,) = [event for event in events if event.kind is launch.EventKind.CRASHED]
+    assert "hung: its process has been stopped" in crash.text
 
 
 @pytest.mark.ray

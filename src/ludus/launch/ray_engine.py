@@ -298,7 +298,13 @@ class _Actor:
 
     @property
     def _is_here(self) -> bool:
-        return self._place is not None and self._place.node == self._ray.get_runtime_context().get_node_id()
+        """Whether its process is on this machine. In a container the same id may be another's: it must be Ray's."""
+        if self._place is None or self._place.host != self._ray.util.get_node_ip_address():
+            return False
+        try:
+            return Path(f"/proc/{self._place.pid}/cmdline").read_bytes().startswith(b"ray::")
+        except OSError:
+            return False
 
     def vitals(self) -> vital_signs.Vitals:
         """On this machine as for a process of the local engine. Elsewhere only the beats are seen, by asking."""

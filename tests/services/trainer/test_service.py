@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from ludus.clock import FakeClock
 from ludus.core import WorkerStatus
 from ludus.discovery.memory import MemoryNames
 from ludus.services.trainer.service import TrainerService
+from ludus.workers.heartbeat import Heartbeat, decode_beat, encode_beat
 from ludus.workers.server import WorkerServer
 from ludus.workers.solver import Solver
 
@@ -51,8 +53,30 @@ class NotingJob:
     def progress(self) -> dict[str, Any]:
         return {"step": len(self.log), "values": {}}
 
+    def activity(self) -> str:
+        return "turn"
+
     def close(self) -> None:
         self.log.append("close")
+
+
+class SlowJob(NotingJob):
+    """In an update that does not end before it is let go on."""
+
+    def __init__(self) -> None:
+        super().__init__(num_turns=1)
+        self.go_on = threading.Event()
+
+    def turn(self) -> bool:
+        self.turned.set()
+        assert self.go_on.wait(60)
+        return super().turn()
+
+    def progress(self) -> dict[str, Any]:
+        return {"step": 128, "values": {"episode/return": 7.5, "train/loss": float("nan")}}
+
+    def activity(self) -> str:
+        return "update"
 
 
 def make_worker(job: NotingJob, names: MemoryNames | None = None) -> TrainerService:
@@ -104,3 +128,21 @@ def test_an_interrupt_keeps_nothing() -> None:
         solver.retrieve("trainer/0", "interrupt")
     thread.join(10)
     assert set(job.log) == {"turn"}
+
+
+def test_a_slow_update_is_seen_by_the_heartbeat_while_no_call_is_answered() -> None:
+    job, clock = SlowJob(), FakeClock(0.0)
+    worker = make_worker(job)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    assert job.turned.wait(60)
+    heartbeat = Heartbeat(lambda beat: None, clock=clock)
+    heartbeat.attach(worker)
+    heartbeat.look()
+    clock.advance(4.1)
+    beat = decode_beat(encode_beat(heartbeat.look()).strip())
+    assert beat.describe() == "busy: update, 4.1 s"
+    assert beat.report == {"step": 128.0, "episode/return": 7.5}
+    job.go_on.set()
+    thread.join(60)
+    assert worker.status is WorkerStatus.DONE
