@@ -82,6 +82,17 @@ def test_only_active_targets_count_and_old_ones_fade() -> None:
     assert (float(scale.mean), float(scale.std)) == pytest.approx((12.0, 2.0), rel=0.05)
 
 
+def test_returns_that_are_all_alike_are_no_scale() -> None:
+    """Before a first, rare reward: dividing it by a std of about 0 would blow it up."""
+    scale, active = ValueScale(), torch.ones(4, dtype=torch.bool)
+    for alike in (0.0, 7.0):
+        scale.update(torch.full((4,), alike), active)
+        assert not scale.is_known
+        assert (float(scale.mean), float(scale.std)) == (0.0, 1.0)
+    scale.update(torch.tensor([0.0, 0.0, 1.0, 0.0]), active)
+    assert scale.is_known
+
+
 def test_a_value_learns_the_returns_in_units_of_the_rewards() -> None:
     """Every step is the last of its episode and gives 5,000 or 9,000, as its observation says."""
     policy = make_policy(normalise_returns=True)

@@ -61,6 +61,8 @@ class ValueScale(nn.Module):
         old_mean, old_std, old_count = float(self.mean), float(self.std), float(self.count)
         batch_mean = total / num
         batch_variance = max(squares / num - batch_mean * batch_mean, 0.0)
+        if not old_count and batch_variance <= (1e-6 * batch_mean) ** 2:
+            return  # all returns are alike, 0 perhaps: there is no scale to be seen yet
         both = old_count + num
         delta = batch_mean - old_mean
         mean = old_mean + delta * num / both if old_count else batch_mean
