@@ -222,6 +222,23 @@ async def test_a_repetition_that_gets_the_fallback_settles_the_answer_of_its_num
 
 
 @run
+async def test_all_who_are_late_for_one_number_get_the_same_fallback():
+    made = []
+
+    class Fickle(Slow):
+        def fallback(self, data):
+            made.append(data)
+            return b"f%d" % len(made)
+
+    house = House(Fickle)
+    house.now("start")
+    late = [house.send("tick", data=b"x", number=1, deadline_s=0.01 * n) for n in (1, 2, 3)]
+    assert [(await each).body for each in late] == [b"f1", b"f1", b"f1"]
+    Slow.gates[b"x"].set()
+    assert made == [b"x"]
+
+
+@run
 async def test_what_an_actor_raises_has_an_id_and_the_session_lives_on():
     house = House()
     house.now("start")
