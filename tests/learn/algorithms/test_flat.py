@@ -80,3 +80,15 @@ def test_gradients_are_shortened_to_the_norm_that_is_allowed(max_norm: float, ex
     flat.grad.copy_(torch.tensor([3.0, 4.0]))
     assert float(flat.clip_(max_norm)) == pytest.approx(5.0)
     assert float(flat.grad.norm()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_runner_that_was_used_before_its_parameters_moved_follows_them() -> None:
+    policy = make_policy()
+    runner = policy.runner()
+    obs, first = np.ones((2, 4), np.float32), np.zeros(2, np.bool_)
+    before, _ = runner(obs, None, first)
+    flat = FlatParameters(policy)
+    assert np.array_equal(runner(obs, None, first)[0], before)
+    flat.data.add_(0.1)
+    expected, _ = policy.evaluate(torch.from_numpy(obs))
+    np.testing.assert_allclose(runner(obs, None, first)[0], expected.detach().numpy(), atol=1e-5)

@@ -279,3 +279,12 @@ def test_parameters_of_the_wrong_size_are_refused(kind):
         head.sample(wrong, np.random.default_rng(0))
     with pytest.raises(DataError, match="last should be"):
         head.entropy(tensor(wrong))
+
+
+def test_gaussian_actions_are_drawn_with_the_deviation_that_the_parameters_tell():
+    head = head_for(Continuous((-np.inf,) * 2, (np.inf,) * 2))
+    mean, std = np.array([3.0, -2.0], np.float32), np.array([0.1, 5.0], np.float32)
+    params = np.tile(np.concatenate([mean, np.log(std)]), (20_000, 1)).astype(np.float32)
+    action, _ = head.sample(params, np.random.default_rng(0))
+    np.testing.assert_allclose(action.mean(0), mean, atol=0.15)
+    np.testing.assert_allclose(action.std(0), std, rtol=0.03)
