@@ -106,6 +106,21 @@ async def test_a_lease_that_runs_out_ends_the_session_with_the_reason():
 
 
 @run
+async def test_a_repetition_renews_the_lease():
+    house = House(lease_s=10)
+    house.now("start")
+    house.now("tick", data=b"x", number=1)
+    for _ in range(3):
+        house.clock.now += 9
+        assert house.now("tick", data=b"x", number=1).body == b"tx"
+        house.sessions.sweep()
+    assert len(house.sessions) == 1
+    house.clock.now += 11
+    house.sessions.sweep()
+    assert len(house.sessions) == 0
+
+
+@run
 async def test_a_session_with_a_step_under_way_does_not_run_out():
     house = House(Slow, lease_s=10)
     house.now("start")
