@@ -100,12 +100,13 @@ def tree(tmp_path):
 def run(tree, *arguments):
     command = [sys.executable, str(ROOT / "benchmarks" / "mutants.py"), "--root", str(tree)]
     command += ["--mutants", str(tree / "mutants.toml"), "--preload", "pytest", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110)
+    return subprocess.run(command, capture_output=True, text=True, timeout=280)
 
 
+@pytest.mark.timeout(300)
 def test_the_runner_tells_killed_survived_and_stale_apart_and_leaves_the_tree_alone(tree):
     before = (tree / "src/ludus/small.py").read_text()
-    done = run(tree, "--only", "product|nobody|not there", "--timeout", "100", "--no-baseline")
+    done = run(tree, "--only", "product|nobody|not there", "--timeout", "200", "--no-baseline")
     verdicts = re.findall(r"^(killed|survived|stale) +[\d.]+ s  small\.py: ([\w ]+?)  ", done.stdout, re.MULTILINE)
     assert verdicts == [
         ("killed", "the sum is a product"), ("survived", "what nobody reads"), ("stale", "what is not there"),
@@ -116,12 +117,14 @@ def test_the_runner_tells_killed_survived_and_stale_apart_and_leaves_the_tree_al
     assert (tree / "src/ludus/small.py").read_text() == before
 
 
+@pytest.mark.timeout(300)
 def test_a_mutant_that_hangs_is_killed(tree):
     done = run(tree, "--only", "hangs", "--timeout", "1", "--no-baseline")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "it hangs  timeout" in done.stdout
 
 
+@pytest.mark.timeout(300)
 def test_mutants_are_not_tried_with_tests_that_fail_without_them(tree):
     (tree / "tests/test_small.py").write_text("def test_add():\n    assert False\n")
     done = run(tree, "--only", "product")

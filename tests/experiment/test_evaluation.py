@@ -119,3 +119,21 @@ def test_how_long_an_episode_may_be_follows_from_those_of_training_unless_it_is_
 ) -> None:
     assert evaluation.longest_episode(resolve("ppo", "CartPole-v1"), lengths) == limit
     assert evaluation.longest_episode(resolve("ppo", "CartPole-v1", {"eval_max_steps": 7}), lengths) == 7
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_greedy_play_draws_nothing_and_sampled_play_does(greedy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, config = made("CartPole-v1")
+
+    def forbidden(*args: Any) -> Any:
+        raise AssertionError("actions are chosen in the other way")
+
+    monkeypatch.setattr(policy.head, "sample" if greedy else "mode", forbidden)
+    assert evaluation.evaluate(policy, config, episodes=2, seed=1, greedy=greedy).num_episodes == 2
+
+
+def test_each_episode_of_a_world_has_a_return_of_its_own() -> None:
+    policy, config = made(f"{GAMES}:brittle")
+    told = evaluation.evaluate(policy, config, episodes=140, seed=1)  # more than there are worlds: some play two
+    assert told.returns == (10.0,) * 140
+    assert told.lengths == (10,) * 140

@@ -107,6 +107,21 @@ async def test_a_lease_that_runs_out_ends_the_session_with_the_reason():
 
 
 @run
+async def test_a_repetition_renews_the_lease():
+    house = House(lease_s=10)
+    house.now("start")
+    house.now("tick", data=b"x", number=1)
+    for _ in range(3):
+        house.clock.now += 9
+        assert house.now("tick", data=b"x", number=1).body == b"tx"
+        house.sessions.sweep()
+    assert len(house.sessions) == 1
+    house.clock.now += 11
+    house.sessions.sweep()
+    assert len(house.sessions) == 0
+
+
+@run
 async def test_a_session_with_a_step_under_way_does_not_run_out():
     house = House(Slow, lease_s=10)
     house.now("start")
@@ -220,6 +235,23 @@ async def test_a_repetition_that_gets_the_fallback_settles_the_answer_of_its_num
     assert [(await each).body for each in (first, slow)] == [b"fx", b"fx"]
     assert house.now("tick", data=b"x", number=1).body == b"fx"
     assert house.sessions.statistics.num_fallbacks == 1
+
+
+@run
+async def test_all_who_are_late_for_one_number_get_the_same_fallback():
+    made = []
+
+    class Fickle(Slow):
+        def fallback(self, data):
+            made.append(data)
+            return b"f%d" % len(made)
+
+    house = House(Fickle)
+    house.now("start")
+    late = [house.send("tick", data=b"x", number=1, deadline_s=0.01 * n) for n in (1, 2, 3)]
+    assert [(await each).body for each in late] == [b"f1", b"f1", b"f1"]
+    Slow.gates[b"x"].set()
+    assert made == [b"x"]
 
 
 @run

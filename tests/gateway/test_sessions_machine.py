@@ -20,6 +20,7 @@ from ludus.gateway.step import Answer, Step
 LEASE_S = 10.0
 MAX_SESSIONS, MAX_QUEUE = 2, 2
 IDS = st.sampled_from("aaaabc")
+MANNERS = st.sampled_from(["", "", "", "raise", "slow"])
 NUMBERS = st.sampled_from(["none", "next", "next", "last", "older", "gap"])
 
 
@@ -193,9 +194,21 @@ class SessionsMachine(RuleBasedStateMachine):
         self.expected_log.append(("start", session, data))
         assert found == answer
 
-    @rule(session=IDS, kind=st.sampled_from(["tick", "tick", "tick", "end"]), number=NUMBERS, data=st.data())
-    def step(self, session: str, kind: str, number: str, data: st.DataObject) -> None:
-        manner = data.draw(st.sampled_from(["", "", "slow", "raise"])) if kind == "tick" else ""
+    @rule(session=IDS, number=NUMBERS, manner=MANNERS)
+    def tick(self, session: str, number: str, manner: str) -> None:
+        self.step("tick", session, number, manner)
+
+    @rule(session=IDS, manner=MANNERS)
+    def tick_in_a_hurry(self, session: str, manner: str) -> None:
+        """More than may wait, if the first is slow."""
+        for _ in range(MAX_QUEUE + 2):
+            self.step("tick", session, "next", manner)
+
+    @rule(session=IDS, number=st.sampled_from(["none", "next", "next", "last", "gap"]))
+    def end_it(self, session: str, number: str) -> None:
+        self.step("end", session, number)
+
+    def step(self, kind: str, session: str, number: str, manner: str = "") -> None:
         self.num_sent += 1
         sent = Sent(kind, f"{manner}{self.num_sent}".encode(), self.number_of(session, number), [])
         self.gates[sent.data] = asyncio.Event()
@@ -269,6 +282,16 @@ class SessionsMachine(RuleBasedStateMachine):
         assert self.log == self.expected_log
 
     @invariant()
+    def steps_of_sessions_that_are_not_live_are_refused_or_answered_as_before(self) -> None:
+        for session in "abc":
+            if session not in self.live:
+                ended = self.ended.get(session)
+                last = ended.number if ended is not None else None
+                for number in (None, 0, last, None if last is None else last + 1):
+                    answers = self.send("tick", session, b"late", number)
+                    assert self.shown(answers) == self.absent(session, number)
+
+    @invariant()
     def it_counts_as_the_model_does(self) -> None:
         assert {entry["session"]: entry["run"] for entry in self.sessions.describe()} == {
             session: live.run for session, live in self.live.items()
@@ -289,5 +312,5 @@ class SessionsMachine(RuleBasedStateMachine):
 
 
 TestSessions = SessionsMachine.TestCase
-TestSessions.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestSessions.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 pytestmark = pytest.mark.filterwarnings("error")

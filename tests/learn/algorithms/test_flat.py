@@ -116,3 +116,15 @@ def test_a_long_gradient_of_the_policy_leaves_the_value_its_own() -> None:
     flat.clip_(0.5)
     assert all(torch.equal(p.grad, torch.full_like(p.grad, 1e-3)) for p in value_only)
     assert float(flat.grad.norm()) == pytest.approx(0.5, rel=1e-2)
+
+
+def test_a_runner_that_was_used_before_its_parameters_moved_follows_them() -> None:
+    policy = make_policy()
+    runner = policy.runner()
+    obs, first = np.ones((2, 4), np.float32), np.zeros(2, np.bool_)
+    before, _ = runner(obs, None, first)
+    flat = FlatParameters(policy)
+    assert np.array_equal(runner(obs, None, first)[0], before)
+    flat.data.add_(0.1)
+    expected, _ = policy.evaluate(torch.from_numpy(obs))
+    np.testing.assert_allclose(runner(obs, None, first)[0], expected.detach().numpy(), atol=1e-5)

@@ -298,3 +298,12 @@ def test_a_bound_near_the_largest_float_is_none():
     head = head_for(Continuous((-3.4e38,), (3.4e38,)))
     action, _ = head.sample(np.zeros((100, 2), np.float32), np.random.default_rng(0))
     assert np.abs(action).max() < 10.0
+
+
+def test_gaussian_actions_are_drawn_with_the_deviation_that_the_parameters_tell():
+    head = head_for(Continuous((-np.inf,) * 2, (np.inf,) * 2))
+    mean, std = np.array([3.0, -2.0], np.float32), np.array([0.1, 5.0], np.float32)
+    params = np.tile(np.concatenate([mean, np.log(std)]), (20_000, 1)).astype(np.float32)
+    action, _ = head.sample(params, np.random.default_rng(0))
+    np.testing.assert_allclose(action.mean(0), mean, atol=0.15)
+    np.testing.assert_allclose(action.std(0), std, rtol=0.03)

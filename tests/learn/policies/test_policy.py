@@ -115,3 +115,12 @@ def test_with_nothing_to_normalise_observations_are_left_as_they_are(obs: Any) -
     policy.normaliser.update(seen)
     for before, after in zip(nests.leaves(seen), nests.leaves(policy.normaliser(seen)), strict=True):
         assert torch.equal(before, after)
+
+
+def test_what_is_far_from_all_that_was_seen_is_clipped() -> None:
+    policy = make(normalise_obs=True)
+    policy.normaliser.update(torch.from_numpy(np.random.default_rng(0).normal(2.0, 3.0, (50, 4)).astype(np.float32)))
+    far = torch.tensor([[1e6, -1e6, 2.0, 1e30]])
+    scaled = policy.normaliser(far)[0].tolist()
+    assert (scaled[0], scaled[1], scaled[3]) == (10.0, -10.0, 10.0)
+    assert abs(scaled[2]) < 1.0

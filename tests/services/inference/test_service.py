@@ -147,6 +147,16 @@ def test_more_versions_than_are_kept_are_served_by_turns(store: VersionStore) ->
         assert len(service.statistics().versions) == 2
 
 
+def test_the_version_that_nobody_has_asked_for_the_longest_makes_room(store: VersionStore) -> None:
+    publish(store, PLAIN, 1, 2, 3)
+    service = serve(store, keep_versions=2)
+    asked = observe(PLAIN, 3, 0)
+    for version, loaded in ((1, {1}), (2, {1, 2}), (1, {1, 2}), (3, {1, 3}), (2, {2, 3})):
+        service.forward(version, *asked)
+        service._poll()
+        assert set(service.statistics().versions) == loaded
+
+
 def test_a_loaded_version_outlives_retention(store: VersionStore) -> None:
     publish(store, PLAIN, 1)
     service = serve(store)

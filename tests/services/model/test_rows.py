@@ -53,6 +53,16 @@ def test_what_is_not_alike_is_told(given: tuple) -> None:
         Layouts("net", layout).take(*given)
 
 
+def test_rows_that_are_not_alike_are_not_taken() -> None:
+    layout = RowLayout.of((X, Y), {})
+    xs, ys = np.stack([X, X, X]), np.stack([Y, Y, Y])
+    assert layout.take_rows((xs, ys), {}) is not None
+    assert layout.take_rows((xs[:, :1], ys), {}) is None
+    assert layout.take_rows((xs.astype(np.float64), ys), {}) is None
+    assert layout.take_rows((xs, None), {}) is None
+    assert layout.take_rows((xs,), {}) is None
+
+
 def test_without_an_example_each_kind_of_call_has_its_own_layout() -> None:
     layouts = Layouts("net")
     one, other = layouts.take((X,), {})[0], layouts.take((Y,), {})[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from ludus import data, envs
-from ludus.core import Worlds
+from ludus.core import TimeStep, Worlds
 from ludus.data import nest as nests
 from ludus.data.segment import Segment
 from ludus.errors import EnvError
@@ -82,6 +83,17 @@ def test_every_number_is_in_its_row_and_step(sizes: tuple[int, ...], late: bool)
         assert np.allclose(segment.logp, 0.0, atol=1e-6)
         assert np.array_equal(segment.version, np.full(8, begun_at))
         assert np.array_equal(segment.state[0, :, 1], np.concatenate([np.arange(size) for size in sizes]))
+
+
+def test_what_is_cut_off_is_not_taken_for_an_end_by_the_rules() -> None:
+    class CutOff(MarkedWorlds):
+        def recv(self) -> TimeStep:
+            now = super().recv()
+            return dataclasses.replace(now, terminated=now.truncated, truncated=now.terminated)
+
+    segment = simulate([CutOff(2, mark=0)]).collect(version=0).segment
+    assert np.array_equal(segment.truncated[:, 0], np.arange(1, 9) % 6 == 5)
+    assert not segment.terminated.any()
 
 
 def test_with_inference_elsewhere_one_group_is_stepped_while_another_is_chosen_for() -> None:

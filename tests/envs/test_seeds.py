@@ -1,0 +1,26 @@
+"""Seeds: every world, and every episode of it, begins differently; the same seed begins all of them alike."""
+
+import numpy as np
+
+from ludus import envs
+
+
+def beginnings(seed):
+    """What the first episodes of two worlds begin with."""
+    worlds = envs.make("CartPole-v1", 2, vectorization="loop")
+    try:
+        now = worlds.reset(seed)
+        found = [tuple(row) for row in now.obs.tolist()]
+        while len(found) < 8:
+            now = worlds.step(np.zeros(2, np.int64))  # always to the left: it falls soon
+            found += [tuple(row) for row in now.obs[now.first].tolist()]
+        return found
+    finally:
+        worlds.close()
+
+
+def test_no_two_episodes_begin_alike_and_the_same_seed_begins_them_the_same():
+    one, same, other = beginnings(1), beginnings(1), beginnings(2)
+    assert len(set(one)) == len(one)
+    assert one == same
+    assert not set(one) & set(other)
