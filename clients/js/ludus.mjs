@@ -15,6 +15,7 @@ const NOT_RUN = new Set(["overloaded", "shutting_down", "timeout", "replayed"]);
 const RAN = new Set(["actor_failed", "invalid_observation", "deadline_exceeded"]);
 const NOT_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"]);
 const MAX_PAUSE_MS = 5000;
+const IS_NODE = globalThis.process?.versions?.node !== undefined;
 
 export class GameError extends Error {
   constructor(code, status, detail, members = {}, options = undefined) {
@@ -150,6 +151,7 @@ export class Game {
     for (const [name, value] of Object.entries(extras)) {
       if (value !== undefined && value !== null) headers[name] = String(value);
     }
+    if (IS_NODE) headers["accept-encoding"] = "identity"; // a browser chooses by itself, and unpacks as it is read
     if (this.#options.token) headers.authorization = `Bearer ${this.#options.token}`;
     if (this.#options.secret) Object.assign(headers, await this.#signature(headers, body));
     const signal = AbortSignal.timeout(this.#options.timeoutMs);
@@ -161,6 +163,11 @@ export class Game {
     const parts = [];
     let size = 0;
     if (response.body === null) return new Uint8Array(0);
+    if (IS_NODE && response.headers.has("content-encoding")) {
+      // Not asked for. Node unpacks ahead of what is read here, and a few bytes may stand for gigabytes.
+      await response.body.cancel();
+      return null;
+    }
     const reader = response.body.getReader();
     for (;;) {
       const { done, value } = await reader.read();

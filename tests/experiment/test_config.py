@@ -32,12 +32,14 @@ def test_presets_go_over_defaults_and_the_user_over_presets() -> None:
 
 
 def test_every_preset_is_of_settings_that_exist() -> None:
-    for tables in (presets._PRESETS, presets._RECURRENT):
-        for algorithm, table in tables.items():
-            for pattern, _ in table:
-                env = pattern.replace("*", "")
-                extra = {"recurrent": "lstm"} if tables is presets._RECURRENT else {}
-                resolve(algorithm, env, extra)
+    for algorithm, table in presets._PRESETS.items():
+        for pattern, _ in table:
+            resolve(algorithm, pattern.replace("*", ""), {})
+
+
+def test_memory_brings_no_settings_of_its_own() -> None:
+    without, with_gru = (resolve("ppo", "my-env", {"recurrent": kind}) for kind in ("none", "gru"))
+    assert without.algorithm == with_gru.algorithm
 
 
 def test_settings_are_parsed_from_text() -> None:

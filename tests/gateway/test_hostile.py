@@ -299,7 +299,7 @@ async def test_a_connection_with_much_to_parse_lets_others_go_first():
     assert game_wire.sent.endswith(b"game/%d" % (int(game_wire.sent.rpartition(b"/")[2])))
     assert gateway.sessions.statistics.num_steps < 3000
     await until(lambda: all(wire.is_reading_ for _, wire in hostile))
-    assert [wire.sent.count(b"HTTP/1.1 200") for _, wire in hostile] == [1500] * 3
+    await until(lambda: [wire.sent.count(b"HTTP/1.1 200") for _, wire in hostile] == [1500] * 3)
     assert gateway._http.buffered_bytes == 0
 
 

@@ -250,8 +250,10 @@ def test_checkpoints_are_tagged_by_steps_and_by_seconds(trial: OwnTrial) -> None
     timed = RemoteModel("timed", net(0), local_mode=True, checkpoint_seconds=0.05)
     time.sleep(0.06)
     timed.publish_weights(net(1))
-    timed.publish_weights(net(2))
     assert timed.tags() == {"checkpoint-1": 1}
+    seldom = RemoteModel("seldom", net(0), local_mode=True, checkpoint_seconds=3600.0)
+    seldom.publish_weights(net(1))
+    assert seldom.tags() == {}
 
 
 def test_a_backend_is_verified_and_said(trial: OwnTrial) -> None:

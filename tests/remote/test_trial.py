@@ -257,7 +257,9 @@ def test_a_trial_whose_drivers_number_is_somebody_elses_now_is_taken_up(tmp_path
 def test_a_running_trial_of_another_kind_is_not_joined(tmp_path: Path) -> None:
     with ludus.init(tmp_path, "t"):
         before = saved(tmp_path / "t")
-    other = {**before, "ended": None, "experiment": "train", "driver_pid": os.getppid()}
+    parent = os.getppid()
+    other = {**before, "ended": None, "experiment": "train"}
+    other |= {"driver_pid": parent, "driver_start": folders.process_start(parent)}
     (tmp_path / "t" / "trial.json").write_text(json.dumps(other))
     with pytest.raises(errors.ProgramError, match=r"not begun by ludus\.init"):
         ludus.init(tmp_path, "t")

@@ -22,6 +22,7 @@ class PPOConfig(AlgorithmConfig):
     num_epochs: int = option(6, help="passes over each batch", minimum=1)
     minibatch_size: int = option(128, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
     learning_rate: float = option(5e-4, help="step size of Adam", minimum=0.0)
+    entropy_coef: float = option(0.01, help="weight of the entropy bonus", minimum=0.0)
     clip: float = option(0.2, help="how far the ratio to the old policy counts", minimum=0.0)
     normalise_advantage: bool = option(True, help="bring advantages to mean 0 and deviation 1")
 

@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ludus import errors, files
@@ -262,6 +263,7 @@ class VersionStore:
         if digest is not None and not _DIGEST.fullmatch(digest):
             raise errors.DataError(f"{digest!r} is not a digest: those have 64 hexadecimal digits")
         nbytes = check_weights(weights)
+        weights = {name: np.asarray(array) for name, array in weights.items()}
         digest = digest or digest_of(dict(weights))
         folder = self._make_folder(model)
         with files.lock(folder / _LOCK):

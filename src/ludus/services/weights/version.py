@@ -111,8 +111,11 @@ def read_file(path: Path, *, private: bool = False, check: bool = True) -> tuple
 
 
 def check_weights(weights: Mapping[str, NDArray[Any]]) -> int:
-    """The bytes of all arrays. Raises `DataError` unless these are arrays by name."""
+    """The bytes of all arrays. Raises `DataError` unless these are arrays by name.
+
+    NumPy's scalars are arrays, too: arithmetic on an array without axes gives them.
+    """
     for name, array in weights.items():
-        if not isinstance(name, str) or not isinstance(array, np.ndarray):
+        if not isinstance(name, str) or not isinstance(array, np.ndarray | np.generic):
             raise errors.DataError(f"weights are NumPy arrays by name; {name!r} is a {type(array).__name__}")
     return sum(array.nbytes for array in weights.values())
