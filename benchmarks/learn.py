@@ -39,7 +39,6 @@ UNTUNED = "benchmarks/untuned_envs.py"
 HIDDEN_VELOCITY = "examples/hidden_velocity.py:make"
 FOR_HIDDEN_VELOCITY = (  # a function of one's own has no preset
     "--num-steps 128 --minibatch-size 512 --num-epochs 10 --gamma 0.98 --lam 0.9 --learning-rate 1e-3 --anneal"
-    " --reward-scale 0.05"
 )
 
 

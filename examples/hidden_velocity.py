@@ -1,7 +1,7 @@
 """CartPole-v1 that shows where cart and pole are, but not how fast they move: what is to be done must be remembered.
 
 python examples/hidden_velocity.py
-ludus train ppo examples/hidden_velocity.py:make --recurrent lstm --reward-scale 0.05 --steps 200000
+ludus train ppo examples/hidden_velocity.py:make --recurrent lstm --steps 200000
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ SETTINGS = {
     "learning_rate": 1e-3,
     "gamma": 0.98,
     "lam": 0.9,
-    "reward_scale": 0.05,  # small values, so that their errors do not drown the policy in the network they share
 }
 
 

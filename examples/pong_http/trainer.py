@@ -8,7 +8,7 @@ import torch
 
 import ludus
 
-CLIP, EPOCHS, MINIBATCH, ENTROPY = 0.2, 4, 512, 0.01
+CLIP, EPOCHS, MINIBATCH, ENTROPY = 0.2, 4, 128, 0.01
 
 
 def train_pong(model: str, buffer: str, *, replays: int, versions: int) -> None:

@@ -61,7 +61,6 @@ _LANDER = Lesson(
         "num_epochs": 10,
         "minibatch_size": 512,
         "entropy_coef": 0.003,
-        "reward_scale": 0.02,
     },
 )
 _CART = Lesson(
