@@ -71,6 +71,33 @@ def test_values_stay_what_they_were_when_the_scale_moves(recurrent: str) -> None
     torch.testing.assert_close(values(), before, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("recurrent", ["none", "gru"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_values_that_are_right_already_have_nothing_to_learn(name: str, recurrent: str) -> None:
+    """Every state is worth 10: the end of an episode gives that much, no other step gives anything."""
+    policy = make_policy(normalise_returns=True, recurrent=recurrent)
+    policy.value_scale.update(torch.tensor([8.0, 12.0]), torch.ones(2, dtype=torch.bool))
+    policy.model.rescale_value(0.0, 0.0)  # what the network gives: 0, the mean
+    segment = make_segment(policy)
+    segment.reward[...] = np.where(segment.terminated, 10.0, 0.0)
+    assert segment.terminated.any()
+    metrics = make_learner(name, policy, gamma=1.0, num_epochs=1, minibatch_size=0).update(segment)
+    assert metrics["value_loss"] == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_scale_follows_the_returns(name: str) -> None:
+    """Rewards become a thousand times as large."""
+    policy = make_policy(normalise_returns=True)
+    learner = make_learner(name, policy)
+    learner.update(make_segment(make_policy()))
+    before = float(policy.value_scale.std)
+    segment = make_segment(make_policy(), seed=1)
+    segment.reward *= np.float32(1e3)
+    learner.update(segment)
+    assert float(policy.value_scale.std) > 100.0 * before
+
+
 def test_only_active_targets_count_and_old_ones_fade() -> None:
     scale = ValueScale()
     active = torch.tensor([True, False, True])
@@ -80,6 +107,9 @@ def test_only_active_targets_count_and_old_ones_fade() -> None:
         many = torch.tensor([10.0, 14.0]).repeat(10_000)
         scale.update(many, torch.ones(20_000, dtype=torch.bool))
     assert (float(scale.mean), float(scale.std)) == pytest.approx((12.0, 2.0), rel=0.05)
+    for _ in range(30):  # fewer than before
+        scale.update(many + 100.0, torch.ones(20_000, dtype=torch.bool))
+    assert float(scale.mean) == pytest.approx(112.0, rel=0.05)
 
 
 def test_returns_that_are_all_alike_are_no_scale() -> None:

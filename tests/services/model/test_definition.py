@@ -257,12 +257,16 @@ def test_code_that_others_could_have_written_is_not_run_even_with_consent(what: 
             attempt()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_code_of_another_user_is_not_run(tmp_path: Path) -> None:
+def test_code_of_another_user_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = ModelFolder(tmp_path / "models", "net")
     folder.create(Definition(module=net(1)), {})
-    os.chown(folder.path, 12345, -1)
-    with pytest.raises(errors.ConfigError, match=r"belongs to another user \(uid 12345\)"):
+    owner = os.geteuid()
+    if owner == 0:
+        owner = 12345
+        os.chown(folder.path, owner, -1)
+    else:  # only root can give files away: be another user than the one who has it
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(errors.ConfigError, match=rf"belongs to another user \(uid {owner}\)"):
         folder.definition()
 
 
