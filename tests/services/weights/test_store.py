@@ -210,6 +210,18 @@ def test_altered_bytes_are_noticed_on_request(store: VersionStore) -> None:
         store.verify("policy")
 
 
+def test_altered_bytes_of_a_file_that_was_found_sound_before_are_noticed_on_request(store: VersionStore) -> None:
+    """As a disk alters them: the file's time and size stay."""
+    store.publish("policy", weights(1), number=0)
+    store.get("policy")
+    path = _file(store, 0)
+    before = path.stat()
+    _flip(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(errors.DataError, match="altered on disk"):
+        store.verify("policy")
+
+
 @pytest.mark.parametrize("size", [0, 5, 30, 200])
 def test_a_cut_off_file_is_an_error_that_names_it(store: VersionStore, size: int) -> None:
     store.publish("policy", weights(1), number=0)
