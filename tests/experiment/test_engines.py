@@ -10,7 +10,7 @@ import pytest
 
 from ludus.remote import training
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 SMALL = {
     "num_envs": 4, "num_steps": 32, "num_epochs": 1, "seed": 3, "threads": 1, "eval_episodes": 2, "steps": 4_000,
     "engine": "ray",

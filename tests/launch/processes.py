@@ -36,7 +36,7 @@ def mentioning(text: str) -> list[int]:
     return found
 
 
-def wait_until(is_so: Callable[[], object], *, timeout_s: float = 15.0) -> float:
+def wait_until(is_so: Callable[[], object], *, timeout_s: float = 60.0) -> float:
     """Wait for something to be so; returns how long it took."""
     began = time.monotonic()
     while not is_so():
