@@ -249,7 +249,7 @@ class Training:
     # --- checkpoints
 
     def _try_to_checkpoint(self) -> None:
-        """A checkpoint that cannot be written does not end a run: the next one is due after the usual time."""
+        """A checkpoint that cannot be written does not end a run: the next is tried after the usual time."""
         self._doing = "checkpoint"
         try:
             self.checkpoint()

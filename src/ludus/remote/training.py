@@ -92,7 +92,7 @@ def resume(
 ) -> TrainingRun:
     """Go on with a trial that was stopped, killed or cut off, from its newest sound checkpoint.
 
-    A trial that was killed before its first checkpoint begins anew; one that has ended is returned as it is. `trust`:
+    A trial that was killed before its first checkpoint starts again; one that has ended is returned as it is. `trust`:
     run the files of code that its config names, though it was made by another user or on another machine.
     """
     began = time.time() if began is None else began
