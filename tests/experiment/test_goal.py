@@ -60,6 +60,7 @@ def test_nothing_is_played_before_a_quarter_of_the_way(played: Played) -> None:
 
 
 def test_a_quarter_of_the_way_is_known_for_returns_below_zero(played: Played) -> None:
+    played.mean = -500.0
     is_reached = asking(-100.0)
     is_reached(-500.0, 1_000)
     is_reached(-401.0, 1_000)
@@ -72,7 +73,7 @@ def test_it_plays_no_more_steps_than_training_took(played: Played) -> None:
     is_reached = asking(100.0)
     for num_steps in range(0, 20_001, 100):
         is_reached(100.0, num_steps)
-    assert played.count == 20_000 // 2_000 + 1
+    assert played.count == 20_000 // 500 + 1
 
 
 def test_a_policy_that_began_above_the_goal_is_asked_at_once(played: Played) -> None:
@@ -87,6 +88,23 @@ def test_a_policy_that_began_above_the_goal_is_asked_again_as_long_as_it_stays_t
     assert is_reached(120.0, 2_000)
 
 
+def test_where_a_few_episodes_say_enough_no_more_are_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for = []
+    best = 99.0
+
+    def play(*_args: Any, episodes: int, **_kwargs: Any) -> Evaluation:
+        asked_for.append(episodes)
+        return Evaluation(returns=(best, *(20.0,) * (episodes - 1)), lengths=(1,) * episodes)
+
+    monkeypatch.setattr(goals, "evaluate", play)
+    is_reached = asking(100.0)
+    assert not is_reached(150.0, 1_000)
+    assert asked_for == [5]
+    best = 200.0
+    assert not is_reached(150.0, 2_000)
+    assert asked_for == [5, 5, 20]
+
+
 def test_few_episodes_say_nothing(played: Played) -> None:
     goal = Goal(100.0, resolve("ppo", "CartPole-v1", {}))
     assert not goal.is_reached(None, [500.0] * 19, 1_000, seed=0)  # type: ignore[arg-type]
@@ -98,7 +116,7 @@ def test_it_goes_on_where_it_was(played: Played) -> None:
     first.is_reached(None, [20.0] * 20, 0, seed=0)  # type: ignore[arg-type]
     first.is_reached(None, [60.0] * 20, 100, seed=0)  # type: ignore[arg-type]
     second.restore(first.save())
-    assert not second.is_reached(None, [60.0] * 20, 1_900, seed=0)  # type: ignore[arg-type]
+    assert not second.is_reached(None, [60.0] * 20, 400, seed=0)  # type: ignore[arg-type]
     assert played.count == 1
     assert second.save() == first.save()
 
@@ -132,4 +150,4 @@ def test_where_training_clips_rewards_it_is_asked_however_little_training_return
         before = played.count
         goal.is_reached(None, [20.0] * 20, num_steps, seed=0)  # type: ignore[arg-type]
         asked_at += [num_steps] * (played.count - before)
-    assert asked_at == [1_000, 20_000, 40_000, 60_000, 80_000, 100_000]  # each plays 2,000 steps
+    assert asked_at == [1_000, *range(5_000, 100_001, 5_000)]  # each plays 500 steps

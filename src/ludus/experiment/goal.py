@@ -3,7 +3,8 @@
 What training itself returns comes late: its actions are drawn at random, and of many worlds those that fail early are
 counted first. So the question is asked from a quarter of the way on, as often as it takes no more steps than training.
 Where evaluation has other env arguments than training, unclipped rewards for example, training's returns may never get
-there; then it is also asked as often as it takes a tenth of training's steps.
+there; then it is also asked as often as it takes a tenth of training's steps. A few episodes are played first: where
+not even the best of them gets there, all of them together would not.
 It depends on steps alone, not on the clock: where training is exact, two runs of one seed end at the same step.
 """
 
@@ -25,6 +26,7 @@ __all__ = ["Goal"]
 _LOG = logging.getLogger(__name__)
 _NUM_EPISODES = 20
 _WORTH_ASKING = 0.25  # of the way from the first episodes' return to the one that is wanted
+_NUM_TRIED = 5  # episodes that are played first
 _BLIND_STEPS = 10  # steps of training for one of an evaluation that nothing in training speaks for
 
 
@@ -57,12 +59,15 @@ class Goal:
         if not (is_promising or is_unknown):
             return False
         try:
-            found = evaluate(policy, self._config, episodes=_NUM_EPISODES, seed=seed, max_steps=max_steps)
+            for episodes in (_NUM_TRIED, _NUM_EPISODES):
+                found = evaluate(policy, self._config, episodes=episodes, seed=seed, max_steps=max_steps)
+                self._num_steps_played += sum(found.lengths)
+                if max(found.returns) < self._wanted:
+                    return False
         except EnvError as error:
             _LOG.warning("whether the return is reached could not be evaluated, and is asked again later: %s", error)
             self._num_steps_played += num_steps
             return False
-        self._num_steps_played += sum(found.lengths)
         return not found.num_cut_off and found.mean >= self._wanted
 
     def save(self) -> dict[str, Any]:

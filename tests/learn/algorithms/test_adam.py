@@ -31,3 +31,9 @@ def test_it_goes_on_exactly_where_it_was_saved():
     other.restore(saved)
     other.step()
     assert np.array_equal(at.numpy(), data.numpy())
+
+
+def test_a_large_epsilon_shortens_the_steps():
+    data, grad = torch.zeros(1), torch.ones(1)
+    Adam(data, grad, learning_rate=1.0, eps=1.0).step()
+    assert data.item() == -0.5

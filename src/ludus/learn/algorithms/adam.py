@@ -6,8 +6,6 @@ run, and its step costs ten times the arithmetic of a small network; here all pa
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 
@@ -28,26 +26,25 @@ class Adam:
         self._eps = eps
         self._mean = torch.zeros_like(grad)
         self._square = torch.zeros_like(grad)
-        self._num_steps = 0
+        self._num_steps = torch.zeros((), device=grad.device)
 
     @torch.no_grad()
     def step(self) -> None:
-        self._num_steps += 1
-        self._mean.lerp_(self._grad, 1.0 - _BETA_1)
-        self._square.mul_(_BETA_2).addcmul_(self._grad, self._grad, value=1.0 - _BETA_2)
-        size = self.learning_rate / (1.0 - _BETA_1**self._num_steps)
-        scale = math.sqrt(1.0 - _BETA_2**self._num_steps)
-        # -size * mean / (sqrt(square) / scale + eps), with one temporary
-        self._data.addcdiv_(self._mean, self._square.sqrt().add_(self._eps * scale), value=-size * scale)
+        # One pass over memory: at a million parameters four times as fast as an operation for each term.
+        torch._fused_adam_(
+            [self._data], [self._grad], [self._mean], [self._square], [], [self._num_steps.add_(1.0)],
+            lr=self.learning_rate, beta1=_BETA_1, beta2=_BETA_2, eps=self._eps, weight_decay=0.0, amsgrad=False,
+            maximize=False,
+        )  # fmt: skip
 
     def save(self) -> dict[str, Nest]:
         return {
             "mean": self._mean.cpu().numpy().copy(),
             "square": self._square.cpu().numpy().copy(),
-            "num_steps": self._num_steps,
+            "num_steps": int(self._num_steps),
         }
 
     def restore(self, saved: dict[str, Nest]) -> None:
         self._mean.copy_(torch.from_numpy(np.array(saved["mean"])))
         self._square.copy_(torch.from_numpy(np.array(saved["square"])))
-        self._num_steps = int(saved["num_steps"])
+        self._num_steps.fill_(int(saved["num_steps"]))
