@@ -2,6 +2,7 @@
 
     python benchmarks/train.py            a table for people
     python benchmarks/train.py --json     the same, then one JSON object on the last line (DESIGN §9)
+    python benchmarks/train.py --only pong18 --rounds 1      Pong until it is learnt: two hours
 
 Everyone runs in every round, one after the other, each as a process of its own; medians over the rounds are
 compared. This script needs only the standard library: Ludus runs in .venv, its peers in .venv-peers-*. What each
@@ -26,6 +27,11 @@ from harness import ROOT, BenchmarkError, Stage, conclude, make_environments
 from train_contestants.run import Late, Run
 
 GIVE_UP_S = 120.0  # time475: nobody is waited for longer
+GIVE_UP_PONG_S = 90 * 60.0
+# What SB3's PPO needed to learn Pong, in environment steps (4 frames each) of its 8 environments together: the first
+# 0.monitor.csv of ppo/PongNoFrameskip-v4_1 in github.com/DLR-RM/rl-trained-agents (March 2021, RL Zoo's settings),
+# where the mean of five of its episodes first is 0 and 18. CleanRL has the same settings and publishes no such figures.
+PUBLISHED_STEPS = {"pong0": 1_518_464, "pong18": 2_002_476}
 
 
 class Ours(NamedTuple):
@@ -68,6 +74,10 @@ OURS = {
             10_000,
         ),
     ],
+    "pong18": [
+        Ours(f"train {algorithm} ALE/Pong-v5 --stop-at-return 18", 3_000_000, 20_000, algorithm.upper())
+        for algorithm in ("ppo", "appo")
+    ],
     "start": [
         Ours(
             "train ppo CartPole-v1 --num-envs 8 --num-steps 256 --num-epochs 4 --minibatch-size 256 --eval-episodes 0",
@@ -96,6 +106,7 @@ class Peer(NamedTuple):
 
 
 CLEAN, SB3 = "single_file_ppo.py", "with_sb3.py"
+CLEAN_PONG = "single_file_pong.py"
 RLLIB, SAMPLE_FACTORY = "with_rllib.py", "with_sample_factory.py"
 PEERS = [
     *(Peer("cartpole", "cleanrl", "sb3", f"{CLEAN} rate --threads {n}", 8, n, f"{n} threads") for n in (1, 2)),
@@ -109,18 +120,23 @@ PEERS = [
     Peer("time475", "sample_factory", "sf", f"{SAMPLE_FACTORY} to-475", threads=None, variant="its example's settings"),
     Peer("pong", "sample_factory", "sf", f"{SAMPLE_FACTORY} pong", 35, None),
     Peer("pong", "rllib", "rllib", f"{RLLIB} pong", 30, None),
+    *(Peer("pong18", "cleanrl", "sb3", f"{CLEAN_PONG} --threads {n}", 45, n, f"{n} threads") for n in (1, 2)),
+    *(Peer("pong18", "sb3", "sb3", f"{SB3} pong --threads {n}", 45, n, f"{n} threads") for n in (1, 2)),
     Peer("start", "sb3", "sb3", f"{SB3} start"),
     Peer("limit", "limit", "", "pong_limit.py", 0.7, 2),
 ]
 
-TIMES = {"time475", "start"}  # groups in which the smaller figure wins
+TIMES = {"time475", "pong18", "pong0", "start"}  # groups in which the smaller figure wins
 REPEATS = {"time475": 2, "start": 2}  # turns of a group in each round; these are short and vary more
 GROUPS = ["cartpole", "async", "time475", "pong", "start", "limit"]
+LONG_GROUPS = ["pong18"]  # only where asked for
 WHAT = {
     "cartpole": "CartPole-v1, 64 envs × 32 steps, 4 epochs, minibatch 512: steps/s",
     "async": "CartPole-v1, asynchronous, 1 epoch, minibatch 1,024: steps/s",
     "time475": "CartPole-v1, process start to a greedy return of 475: seconds",
     "pong": "Pong, asynchronous, 1 epoch: steps/s",
+    "pong18": "Pong, process start to a greedy return of 18: seconds",
+    "pong0": "Pong, process start to a mean return of 0 in training: seconds",
     "start": "CartPole-v1, process start to the first update: seconds",
     "limit": "Pong, 1 / (1/stepping + 1/forward + 1/training): steps/s",
 }
@@ -146,6 +162,8 @@ RATIOS = [
     Ratio("pong_async_vs_sample_factory", "pong", "sample_factory", 1.5),
     Ratio("pong_vs_rllib", "pong", "rllib", 3.0),
     Ratio("pong_vs_limit", "pong", "limit", 0.75, peer_group="limit"),
+    Ratio("pong_time_to_0_vs_best", "pong0", "best", 2.0),
+    Ratio("pong_time_to_18_vs_best", "pong18", "best", 2.0),
     Ratio("start_vs_sb3", "start", "sb3", 0.83, variant="same work"),
 ]
 
@@ -211,7 +229,7 @@ class Race:
     def run(self, rounds: int, repeats: dict[str, int]) -> None:
         """Everyone in the first round, then those who can still matter; each time another one begins."""
         for turn in range(rounds):
-            for group in GROUPS:
+            for group in [*GROUPS, *LONG_GROUPS]:
                 for repeat in range(repeats.get(group, 1)):
                     those = [e for e in self.entries if e.group == group and self._matters(e)]
                     first = (turn + repeat) % max(1, len(those))
@@ -226,6 +244,16 @@ class Race:
             if e.group == group and named and e.figures and variant in ("", e.variant):
                 best = e if best is None or e.beats(best) else best
         return best
+
+    def derive_pong0(self) -> None:
+        """From the runs of `pong18`, when the mean return in training was first 0."""
+        for e in [e for e in self.entries if e.group == "pong18" and e.figures]:
+            ratio = PUBLISHED_STEPS["pong0"] / PUBLISHED_STEPS["pong18"]
+            seconds = [result["seconds_to_0"] for result in e.results] if e.name == "ludus" else [
+                figure * ratio for figure in e.figures
+            ]  # fmt: skip
+            if all(second is not None for second in seconds):
+                self.entries.append(Entry("pong0", e.name, e.variant, e.threads, e.command, e.venv, seconds))
 
     def _matters(self, entry: Entry) -> bool:
         """No more runs for what failed, for slower variants, and for those twice as slow as the best to reach 475."""
@@ -247,8 +275,10 @@ class Race:
         run = Run(f"{self._runs} {entry.title}", command, folder=self._folder, threads=entry.threads)
         self._stage.children.append(run)
         try:
-            result = run.result(timeout_s=GIVE_UP_S)
+            result = run.result(timeout_s=GIVE_UP_PONG_S if entry.group == "pong18" else GIVE_UP_S)
             figure = read_figure(entry, result)
+            if entry.group == "pong18" and entry.name == "ludus":
+                result["seconds_to_0"] = seconds_to(0.0, Path(result["trial"]))
             if figure <= 0:
                 raise BenchmarkError(f"{entry.title} got nothing done: {json.dumps(result)[:500]}")
             entry.figures.append(figure)
@@ -272,9 +302,11 @@ class Race:
 def read_figure(entry: Entry, result: dict[str, Any]) -> float:
     """What the group asks for. To 475 counts, for all, until the evaluation of 20 greedy episodes that reached it."""
     try:
+        if entry.group == "pong18" and entry.name != "ludus":
+            return PUBLISHED_STEPS["pong18"] / float(result["steps_per_second"])
         if entry.name != "ludus":
             return float(result["seconds" if entry.group in TIMES else "steps_per_second"])
-        if entry.group == "time475":
+        if entry.group in ("time475", "pong18"):
             asked = int(entry.command[entry.command.index("--steps") + 1])
             if result["steps"] >= asked:
                 raise Late(f"{entry.title} did not reach it in {asked:,} steps")
@@ -284,6 +316,15 @@ def read_figure(entry: Entry, result: dict[str, Any]) -> float:
         return float(result.get("train_steps_per_second") or result["steps_per_second"])
     except (KeyError, TypeError) as e:
         raise BenchmarkError(f"{entry.title} gave no such figure ({e!r}): {json.dumps(result)[:500]}") from None
+
+
+def seconds_to(goal: float, trial: Path) -> float | None:
+    """From process start until the mean return of training's last 100 episodes was `goal`; None: it never was."""
+    for line in (trial / "metrics.jsonl").read_text().splitlines():
+        values = json.loads(line)
+        if values.get("episode/return", -math.inf) >= goal:
+            return float(values["wall_s"])
+    return None
 
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
@@ -298,6 +339,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     with Stage() as stage:
         race = Race(entries, folder=stage.folder, stage=stage, progress=progress)
         race.run(args.rounds, {} if args.quick else REPEATS)
+        race.derive_pong0()
     progress.step("done")
     ratios, best_peers = compare(race)
     medians = {**figures(race), "best_peers": best_peers}
@@ -351,7 +393,7 @@ def versions(entries: list[Entry]) -> dict[str, Any]:
 
 
 def print_result(result: dict[str, Any]) -> None:
-    for group in GROUPS:
+    for group in WHAT:
         rows = result["medians"].get(group, {})
         if rows:
             print(f"\n{WHAT[group]:64}{'median':>10}   runs")
@@ -382,7 +424,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--json", action="store_true", help="one JSON object on the last line of stdout")
     add("--rounds", type=int, default=3, help="turns of each contestant (default: %(default)s)")
     add("--quick", action="store_true", help="one short round: shows that it works, not how fast")
-    add("--only", nargs="+", choices=GROUPS, default=GROUPS, metavar="GROUP", help=f"some of {', '.join(GROUPS)}")
+    groups = [*GROUPS, *LONG_GROUPS]
+    add("--only", nargs="+", choices=groups, default=GROUPS, metavar="GROUP", help=f"some of {', '.join(groups)}")
     add("--no-ludus", action="store_true", help="peers only")
     add("--no-peers", action="store_true", help="Ludus only")
     args = parser.parse_args(argv)

@@ -1,8 +1,9 @@
-"""Stable-Baselines3's PPO on CartPole-v1, in one process (DummyVecEnv).
+"""Stable-Baselines3's PPO on CartPole-v1 and Pong, in one process (DummyVecEnv).
 
 with_sb3.py rate --seconds 8      steps per second at the work that all contestants share
 with_sb3.py to-475                seconds from process start to a greedy return of 475, RL Zoo's tuned settings
 with_sb3.py start                 seconds from process start to the end of the first update
+with_sb3.py pong --seconds 30     steps per second on Pong, RL Zoo's settings for Atari
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from greedy import EVERY_STEPS, GOAL, greedy_return
 from report import Pace, Report
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+from stable_baselines3.common.vec_env import VecFrameStack
 
 FOREVER = 10**9
 
@@ -50,6 +52,26 @@ def measure_rate(seconds: float, *, seed: int, report: Report) -> None:
         device="cpu",
         seed=seed,
     )
+    measure_pace(model, seconds, report=report)
+
+
+def measure_pong(seconds: float, *, seed: int, report: Report) -> None:
+    model = PPO(
+        "CnnPolicy",
+        VecFrameStack(make_atari_env("PongNoFrameskip-v4", 8, seed=seed), 4),
+        n_steps=128,
+        batch_size=256,
+        n_epochs=4,
+        learning_rate=2.5e-4,
+        clip_range=0.1,
+        ent_coef=0.01,
+        device="cpu",
+        seed=seed,
+    )
+    measure_pace(model, seconds, report=report)
+
+
+def measure_pace(model: PPO, seconds: float, *, report: Report) -> None:
     pace = Pace()
 
     def after_update(steps: int) -> bool:
@@ -104,7 +126,7 @@ def measure_start(*, seed: int, report: Report) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("task", choices=["rate", "to-475", "start"])
+    parser.add_argument("task", choices=["rate", "to-475", "start", "pong"])
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
@@ -113,6 +135,8 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     if args.task == "rate":
         measure_rate(args.seconds, seed=args.seed, report=report)
+    elif args.task == "pong":
+        measure_pong(args.seconds, seed=args.seed, report=report)
     elif args.task == "to-475":
         train_to_goal(seed=args.seed, report=report)
     else:
