@@ -92,7 +92,7 @@ UNTUNED_CASES = (
          settings="--env-args '{\"scale\": 1e-3}'"),
     Case(name="box-0-1000", algorithm="ppo", env=f"{UNTUNED}:dial", steps=150_000, bar=-0.8),
     Case(name="frozenlake", algorithm="ppo", env="FrozenLake-v1", steps=300_000, bar=0.6, episodes=500),
-    Case(name="taxi", algorithm="ppo", env="Taxi-v4", steps=500_000, bar=4),
+    Case(name="taxi", algorithm="ppo", env="Taxi-v4", steps=1_000_000, bar=4),
     Case(name="blackjack", algorithm="ppo", env="Blackjack-v1", steps=200_000, bar=-0.12, episodes=3_000),
     Case(name="dict", algorithm="ppo", env=f"{UNTUNED}:corners", steps=150_000, bar=0.55),
     Case(name="multidiscrete", algorithm="ppo", env=f"{UNTUNED}:locks", steps=150_000, bar=9),
@@ -112,9 +112,9 @@ UNTUNED_CASES = (
          settings="--simulators 2"),
     Case(name="mountaincar-continuous", algorithm="ppo", env="MountainCarContinuous-v0", steps=300_000, bar=85),
     Case(name="small-breakout", algorithm="ppo", env=f"{UNTUNED}:small_breakout", steps=300_000, bar=10),
-    Case(name="tic-tac-toe", algorithm="ppo", env="pettingzoo:tictactoe_v3", steps=200_000, bar=0.9,
+    Case(name="tic-tac-toe", algorithm="ppo", env="pettingzoo:tictactoe_v3", steps=400_000, bar=0.9,
          measure="eval_vs_random"),
-    Case(name="connect-four", algorithm="ppo", env="pettingzoo:connect_four_v3", steps=200_000, bar=0.9,
+    Case(name="connect-four", algorithm="ppo", env="pettingzoo:connect_four_v3", steps=400_000, bar=0.9,
          measure="eval_vs_random"),
 )  # fmt: skip
 

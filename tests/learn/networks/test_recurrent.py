@@ -80,3 +80,16 @@ def test_gradients_do_not_cross_the_beginning_of_an_episode(kind):
     assert x.grad[3:, 0].any(-1).all()
     assert x.grad[:3, 1].any(-1).all()
     assert all(parameter.grad.abs().sum() > 0 for parameter in core.parameters())
+
+
+@both_kinds
+def test_a_new_one_still_knows_after_ten_steps_what_it_saw(kind):
+    torch.manual_seed(1)
+    network = Recurrent(kind, 3, 32)
+    seen = torch.zeros(11, 2, 3)
+    seen[0, 0, 0], seen[0, 1, 0] = 2.0, -2.0
+    memory = {name: torch.zeros(2, 32) for name in network.memory_spec}
+    with torch.no_grad():
+        y, _ = network(seen, memory, torch.zeros(11, 2, dtype=torch.bool))
+    difference = (y[:, 0] - y[:, 1]).norm(dim=-1)
+    assert difference[10] > 0.1 * difference[0]

@@ -26,11 +26,15 @@ class Recurrent(nn.Module):
         super().__init__()
         self.num_features = size
         self.cell = {"lstm": nn.LSTM, "gru": nn.GRU}[kind](num_inputs, size)
+        gates = 4 if kind == "lstm" else 3
         for name, parameter in self.cell.named_parameters():
             if name.startswith("bias"):
                 nn.init.zeros_(parameter)
             else:
-                nn.init.orthogonal_(parameter, 1.0)
+                for gate in parameter.data.chunk(gates):
+                    nn.init.orthogonal_(gate, 1.0)
+        # The second gate of either kind says how much is kept: a new network remembers for more than a few steps.
+        self.cell.bias_ih_l0.data[size : 2 * size] = 1.0
         names = ("hidden", "cell") if kind == "lstm" else ("hidden",)
         self.memory_spec: Nest = {name: ArraySpec((size,), np.float32) for name in names}
 
