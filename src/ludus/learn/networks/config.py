@@ -15,8 +15,8 @@ class NetworkConfig:
 
     encoder: str = option(
         "auto",
-        choices=("auto", "mlp", "nature", "impala"),
-        help="what reads observations: auto is nature, a small CNN, for images and mlp for all else",
+        choices=("auto", "mlp", "small", "nature", "impala"),
+        help="what reads observations: auto is nature, DQN's CNN, for images and mlp for all else; small is A3C's",
     )
     hidden: tuple[int, ...] = option((64, 64), minimum=1, help="sizes of the hidden layers of an MLP")
     activation: str = option("tanh", choices=("tanh", "relu"), help="after each hidden layer of an MLP")

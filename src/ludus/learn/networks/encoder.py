@@ -13,12 +13,13 @@ from ludus.data import nest as nests
 from ludus.data.nest import Nest
 from ludus.data.spec import ArraySpec
 from ludus.errors import ConfigError
-from ludus.learn.networks.cnn import ImpalaResNet, NatureCNN, image_sides
+from ludus.learn.networks.cnn import ImpalaResNet, NatureCNN, SmallCNN, image_sides
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.networks.mlp import MLP
 
 __all__ = ["Encoder", "is_image"]
 
+_CNNS = {"small": SmallCNN, "nature": NatureCNN, "impala": ImpalaResNet}
 _MAX_ONE_HOT = 1024  # choices; one observation of more of them is embedded
 _EMBEDDING_SIZE = 64
 _MAX_SCALED = 2.0**31  # a larger bound says that there is none
@@ -45,11 +46,11 @@ class Encoder(nn.Module):
                 raise ConfigError(f"the observation {path!r} is described by {spec!r}, where an ArraySpec is due.")
             reader = _reader_for(spec, config)
             self.readers.append(reader)
-            if isinstance(reader, NatureCNN | ImpalaResNet):
+            if isinstance(reader, tuple(_CNNS.values())):
                 num_image += reader.num_features
             else:
                 num_flat += reader.num_features
-        if not num_image and config.encoder in ("nature", "impala"):
+        if not num_image and config.encoder in _CNNS:
             raise ConfigError(f"encoder={config.encoder} reads images, and no observation is one. Use auto or mlp.")
         self.mlp = MLP(num_flat, config.hidden, config.activation) if num_flat else None
         self.num_features = num_image + (self.mlp.num_features if self.mlp is not None else 0)
@@ -63,7 +64,7 @@ class Encoder(nn.Module):
         flat: list[Any] = []
         features: list[Any] = []
         for reader, leaf in zip(self.readers, self._leaves(obs), strict=True):
-            (features if isinstance(reader, NatureCNN | ImpalaResNet) else flat).append(reader(leaf))
+            (features if isinstance(reader, tuple(_CNNS.values())) else flat).append(reader(leaf))
         if self.mlp is not None:
             features.append(self.mlp(torch.cat(flat, dim=-1)))
         return torch.cat(features, dim=-1)
@@ -74,13 +75,10 @@ class Encoder(nn.Module):
 
 
 def _reader_for(spec: ArraySpec, config: NetworkConfig) -> Any:
-    match config.encoder:
-        case "auto" if is_image(spec):
-            return NatureCNN(spec.shape, bounds(spec))
-        case "nature" if len(spec.shape) == 3 or is_image(spec):
-            return NatureCNN(spec.shape, bounds(spec))
-        case "impala" if len(spec.shape) == 3 or is_image(spec):
-            return ImpalaResNet(spec.shape, bounds(spec))
+    if config.encoder == "auto" and is_image(spec):
+        return NatureCNN(spec.shape, bounds(spec))
+    if config.encoder in _CNNS and (len(spec.shape) == 3 or is_image(spec)):
+        return _CNNS[config.encoder](spec.shape, bounds(spec))
     sizes = _choices(spec)
     if sizes is None:
         return _Numbers(spec)

@@ -51,7 +51,7 @@ def build_model(obs: Nest, num_outputs: int, config: NetworkConfig) -> Any:
     shared = config.shared
     if shared is None:
         reads_images = config.encoder != "mlp" and any(is_image(leaf) for leaf in nests.leaves(obs))
-        shared = has_memory or reads_images or config.encoder in ("nature", "impala")
+        shared = has_memory or reads_images or config.encoder in ("small", "nature", "impala")
     if has_memory:
         return RecurrentActorCritic(obs, num_outputs, config)
     if not shared and config.hidden and config.encoder in ("auto", "mlp") and _is_vector(obs):
