@@ -68,8 +68,8 @@ OURS = {
     "time475": [Ours("train ppo CartPole-v1 --stop-at-return 475", 100_000, 100_000)],
     "pong": [
         Ours(
-            "train appo ALE/Pong-v5 --flow async --num-envs 16 --num-steps 32 --num-epochs 1 --minibatch-size 512"
-            " --eval-episodes 0",
+            "train appo ALE/Pong-v5 --flow async --encoder nature --num-envs 16 --num-steps 32 --num-epochs 1"
+            " --minibatch-size 512 --eval-episodes 0",
             30_000,
             10_000,
         ),

@@ -1,7 +1,10 @@
-"""Durable files: whole or absent after any kill or power cut; and the one lock between processes of a host.
+"""Durable files: whole or absent after any kill or power cut; and the locks between processes of a host.
 
     files.replace(folder / "config.json", [content])          # readers find the old file or the new one, never a part
-    with files.lock(folder / ".lock"): ...                    # released by the kernel if its holder dies
+    with files.lock(folder / ".lock"): ...                    # for a moment; others wait
+    with files.hold(folder / "driver.lock"): ...              # as long as this process works here; others are refused
+
+The kernel releases a lock when its holder dies, however it dies.
 
 A replacement is written to a temporary name in the same folder, synced, renamed, and then its folder is synced: without
 the first sync a power cut leaves an empty file under the right name, without the second it brings the old one back.
@@ -12,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import itertools
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,13 +27,15 @@ from ludus import errors
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["append_line", "lock", "remove_parts", "replace", "set_aside", "sync_folder", "write"]
+__all__ = ["append_line", "hold", "lock", "remove_parts", "replace", "set_aside", "sync_folder", "write"]
 
 PUBLIC, PRIVATE = 0o666, 0o600
 """Modes of new files, before the umask: readable as the user's other files are, or by the user alone."""
 
+_LOG = logging.getLogger(__name__)
 _TICK_S = 0.002
 _number = itertools.count()
+_held: set[int] = set()  # descriptors of `hold`
 
 
 def replace(path: Path, parts: Iterable[Buffer], *, mode: int = PUBLIC, durable: bool = True) -> None:
@@ -101,15 +107,15 @@ def remove_parts(folder: Path, name: str = "*") -> None:
 
 
 @contextlib.contextmanager
-def lock(path: Path, *, timeout_s: float = 60.0) -> Iterator[None]:
-    """Hold the lock of `path`, a file that is made if need be and stays. Also excludes threads of one process.
+def lock(path: Path, *, timeout_s: float = 60.0, mode: int = PRIVATE) -> Iterator[int]:
+    """Hold the lock of `path`, a file that is made if need be and stays; gives its descriptor. Excludes threads, too.
 
     Raises `DeadlineExceeded` when another holds it for longer than `timeout_s`.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
     try:
         _acquire(fd, path, time.monotonic() + timeout_s)
-        yield
+        yield fd
     finally:
         fcntl.flock(fd, fcntl.LOCK_UN)  # closing it is not enough: a child that was forked in between has it, too
         os.close(fd)
@@ -126,3 +132,63 @@ def _acquire(fd: int, path: Path, deadline: float) -> None:
                     f"another process has held {path} for too long; nothing was changed. Is it stopped?"
                 ) from None
         time.sleep(_TICK_S)
+
+
+@contextlib.contextmanager
+def hold(path: Path) -> Iterator[None]:
+    """Hold the lock of `path`; its folder and the file are made if need be. Forked children do not inherit it.
+
+    Raises `BlockingIOError` at once if another holds it, a thread of this process included.
+    """
+    fd = _open_held(path)
+    _held.add(fd)
+    try:
+        yield
+    finally:
+        if fd in _held:  # a forked child has closed it already
+            _held.remove(fd)
+            os.close(fd)  # and with it the lock
+
+
+def _open_held(path: Path) -> int:
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+        except (FileNotFoundError, FileExistsError):
+            if path.parent.is_file():
+                raise
+            continue  # another process failed to start, and removed the folder just now
+        try:
+            _try_to_hold(fd, path)
+            if _is_still(fd, path):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _try_to_hold(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:  # some network file systems have no locks
+        _LOG.warning("%s cannot be locked (%s): nothing prevents a second process from working there.", path, error)
+
+
+def _is_still(fd: int, path: Path) -> bool:
+    """Whether the path leads to the file that was locked, or to another, made since."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _let_go() -> None:
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_let_go)  # a child that outlives its killed parent would keep the lock

@@ -76,6 +76,14 @@ def test_it_plays_no_more_steps_than_training_took(played: Played) -> None:
     assert played.count == 20_000 // 500 + 1
 
 
+def test_halfway_it_plays_a_quarter_of_the_steps_that_training_took(played: Played) -> None:
+    is_reached = asking(100.0)
+    is_reached(0.0, 0)
+    for num_steps in range(0, 20_001, 100):
+        is_reached(50.0, num_steps)
+    assert played.count == 20_000 // (4 * 500) + 1
+
+
 def test_a_policy_that_began_above_the_goal_is_asked_at_once(played: Played) -> None:
     played.mean = 200.0
     assert asking(100.0)(150.0, 1_000)

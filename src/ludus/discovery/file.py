@@ -12,7 +12,6 @@ leases have lapsed.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import time
@@ -32,7 +31,6 @@ log = logging.getLogger(__name__)
 
 _POLL_S = 0.1
 _LOCK_TIMEOUT_S = 5.0
-_LOCK_RETRY_S = 0.002
 _CLOCK_AGE_S = 5.0  # how long one comparison of the two clocks is believed
 _CLOCK_GRAIN_S = 0.1
 _RECORD = "@"
@@ -170,19 +168,17 @@ class FileStore:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold the folder's lock. The system lets go of it when its holder dies."""
-        deadline = time.monotonic() + _LOCK_TIMEOUT_S
-        with self._open_lock() as lock:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise errors.DiscoveryError(
-                            f"another process has held {self._folder / '.lock'} for {_LOCK_TIMEOUT_S:g} s: "
-                            f"is it stopped, or the file server stuck?"
-                        ) from None
-                    time.sleep(_LOCK_RETRY_S)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            try:
+                lock = stack.enter_context(
+                    files.lock(self._folder / ".lock", timeout_s=_LOCK_TIMEOUT_S, mode=files.PUBLIC)
+                )
+            except errors.DeadlineExceeded:
+                raise errors.DiscoveryError(
+                    f"another process has held {self._folder / '.lock'} for {_LOCK_TIMEOUT_S:g} s: "
+                    f"is it stopped, or the file server stuck?"
+                ) from None
             self._read_clock(lock)
             yield
 

@@ -1,7 +1,8 @@
 """Has a policy learnt enough? Asked while it trains, by greedy episodes, as soon as that is worth its time.
 
 What training itself returns comes late: its actions are drawn at random, and of many worlds those that fail early are
-counted first. So the question is asked from a quarter of the way on, as often as it takes no more steps than training.
+counted first. So the question is asked from a quarter of the way on; halfway as often as it takes a quarter of
+training's steps, near the goal as often as it takes as many.
 Where evaluation has other env arguments than training, unclipped rewards for example, training's returns may never get
 there; then it is also asked as often as it takes a tenth of training's steps. A few episodes are played first: where
 not even the best of them gets there, all of them together would not.
@@ -25,7 +26,7 @@ __all__ = ["Goal"]
 
 _LOG = logging.getLogger(__name__)
 _NUM_EPISODES = 20
-_WORTH_ASKING = 0.25  # of the way from the first episodes' return to the one that is wanted
+_WORTH_ASKING = 0.25  # of the way from the first episodes' return to the wanted one
 _NUM_TRIED = 5  # episodes that are played first
 _BLIND_STEPS = 10  # steps of training for one of an evaluation that nothing in training speaks for
 
@@ -53,8 +54,8 @@ class Goal:
         if self._first is None:
             self._first = recent
         begin = min(self._first, self._wanted)
-        worth = begin + _WORTH_ASKING * (self._wanted - begin)
-        is_promising = recent >= worth and self._num_steps_played <= num_steps
+        way = (recent - begin) / (self._wanted - begin) if begin < self._wanted else float(recent >= begin)
+        is_promising = way >= _WORTH_ASKING and self._num_steps_played <= num_steps * min(way, 1.0) ** 2
         is_unknown = not self._is_comparable and self._num_steps_played * _BLIND_STEPS <= num_steps
         if not (is_promising or is_unknown):
             return False

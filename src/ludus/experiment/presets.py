@@ -30,7 +30,8 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     ],
     "impala": [
         ("*CartPole-v*", {"num_steps": 16, "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "max_grad_norm": 0.5}),
-        ("*ALE/*", {"num_envs": 16, "num_steps": 32, "minibatch_size": 128, "learning_rate": 2.5e-4, "groups": 1}),
+        ("*ALE/*", {"num_envs": 16, "num_steps": 32, "minibatch_size": 128, "learning_rate": 2.5e-4, "groups": 1,
+                    "encoder": "small"}),
     ],
     "appo": [
         ("*CartPole-v*", {"num_steps": 16, "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "max_grad_norm": 0.5}),

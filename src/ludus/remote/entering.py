@@ -7,16 +7,14 @@ lock, so of several processes that come at once one drives.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import secrets
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ludus import discovery, errors, launch
+from ludus import discovery, errors, files, launch
 from ludus.discovery import names as naming
 from ludus.launch import run as runs
 from ludus.program import trial as trials
@@ -188,20 +186,12 @@ def _has_no_context() -> bool:
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """One process at a time begins, joins or ends the trial of a folder."""
-    file = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        until = time.monotonic() + _LOCK_S
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if time.monotonic() > until:
-                    raise errors.ProgramError(
-                        f"another process has held {folder / _LOCK_FILE} for {_LOCK_S:.0f} s, as if it were just "
-                        "beginning this trial. End that process."
-                    ) from error
-            time.sleep(0.02)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(files.lock(folder / _LOCK_FILE, timeout_s=_LOCK_S))
+        except errors.DeadlineExceeded as error:
+            raise errors.ProgramError(
+                f"another process has held {folder / _LOCK_FILE} for {_LOCK_S:.0f} s, as if it were just beginning "
+                "this trial. End that process."
+            ) from error
         yield
-    finally:
-        os.close(file)

@@ -5,10 +5,10 @@ import torch
 from torch.nn import functional as F
 
 from ludus.errors import ConfigError
-from ludus.learn.networks.cnn import ImpalaResNet, NatureCNN, image_sides
+from ludus.learn.networks.cnn import ImpalaResNet, NatureCNN, SmallCNN, image_sides
 
 torch.set_num_threads(1)
-both_networks = pytest.mark.parametrize("network", [NatureCNN, ImpalaResNet])
+all_networks = pytest.mark.parametrize("network", [SmallCNN, NatureCNN, ImpalaResNet])
 
 
 def some_image(*shape):
@@ -30,14 +30,14 @@ def test_the_channels_are_found(shape, sides):
     assert image_sides(shape) == sides
 
 
-@both_networks
+@all_networks
 def test_bytes_are_taken_as_0_to_1(network):
     cnn, image = network((4, 40, 44)), some_image(3, 4, 40, 44)
     torch.testing.assert_close(cnn(image), cnn(image.float() / 255.0), rtol=1e-4, atol=1e-5)
     assert cnn(image).shape == (3, network.num_features)
 
 
-@both_networks
+@all_networks
 def test_the_layout_of_an_image_makes_no_difference(network):
     torch.manual_seed(1)
     first = network((3, 40, 44))
@@ -47,7 +47,7 @@ def test_the_layout_of_an_image_makes_no_difference(network):
     torch.testing.assert_close(last(image.permute(0, 2, 3, 1).contiguous()), first(image))
 
 
-@both_networks
+@all_networks
 def test_an_image_without_channels_has_one(network):
     torch.manual_seed(1)
     grey = network((40, 40))
@@ -57,7 +57,7 @@ def test_an_image_without_channels_has_one(network):
     torch.testing.assert_close(grey(image), one(image.unsqueeze(1)))
 
 
-@both_networks
+@all_networks
 def test_gradients_reach_every_weight(network):
     cnn = network((4, 36, 36))
     cnn(some_image(2, 4, 36, 36)).square().sum().backward()
@@ -67,29 +67,35 @@ def test_gradients_reach_every_weight(network):
         assert parameter.grad.abs().sum() > 0, name
 
 
-def test_the_nature_network_is_the_one_of_the_paper():
-    cnn, image = NatureCNN((4, 84, 84)), some_image(2, 4, 84, 84)
+@pytest.mark.parametrize(
+    ("network", "strides", "left"), [(SmallCNN, (4, 2), (32, 9, 9)), (NatureCNN, (4, 2, 1), (64, 7, 7))]
+)
+def test_the_networks_of_papers_are_theirs(network, strides, left):
+    cnn, image = network((4, 84, 84)), some_image(2, 4, 84, 84)
     x = image.float() / 255.0
-    for conv, stride in ((cnn.conv_1, 4), (cnn.conv_2, 2), (cnn.conv_3, 1)):
+    for number, stride in enumerate(strides, start=1):
+        conv = getattr(cnn, f"conv_{number}")
         x = F.relu(F.conv2d(x, conv.weight, conv.bias, stride))
-    assert x.shape == (2, 64, 7, 7)
+    assert x.shape == (2, *left)
     wanted = F.relu(cnn.dense(x.permute(0, 2, 3, 1).flatten(1)))
     torch.testing.assert_close(cnn(image), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_features_begin_on_the_scale_of_the_pixels():
     torch.manual_seed(0)
-    for network in (NatureCNN, ImpalaResNet):
+    for network in (SmallCNN, NatureCNN, ImpalaResNet):
         assert 0.02 < network((4, 84, 84))(some_image(8, 4, 84, 84)).std() < 5.0
 
 
-def test_images_too_small_for_the_nature_network_are_refused():
-    with pytest.raises(ConfigError, match="impala"):
-        NatureCNN((3, 35, 84))
+@pytest.mark.parametrize(("network", "side"), [(SmallCNN, 20), (NatureCNN, 36)])
+def test_images_too_small_for_a_network_are_refused(network, side):
+    with pytest.raises(ConfigError, match=f"{network.name}.*impala"):
+        network((3, side - 1, 84))
+    assert network((3, side, side))(some_image(1, 3, side, side)).shape == (1, network.num_features)
     assert ImpalaResNet((3, 7, 7))(some_image(1, 3, 7, 7)).shape == (1, 256)
 
 
-@both_networks
+@all_networks
 def test_what_is_no_image_is_refused(network):
     with pytest.raises(ConfigError, match="mlp"):
         network((5,))

@@ -96,7 +96,7 @@ def test_vectors_have_two_towers_and_images_share_one_body():
     assert isinstance(build_model(VECTOR, 2, NetworkConfig(hidden=())), ActorCritic)
 
 
-@pytest.mark.parametrize("encoder", ["auto", "nature", "impala", "mlp"])
+@pytest.mark.parametrize("encoder", ["auto", "small", "nature", "impala", "mlp"])
 def test_each_encoder_reads_images(encoder):
     outputs, value = build_model(IMAGE, 2, NetworkConfig(encoder=encoder))(some_obs(IMAGE, 2))
     assert outputs.shape == (2, 2)
