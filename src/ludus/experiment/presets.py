@@ -35,7 +35,8 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     ],
     "appo": [
         ("*CartPole-v*", {"num_steps": 16, "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "max_grad_norm": 0.5}),
-        ("*ALE/*", {"num_envs": 16, "num_steps": 64, "minibatch_size": 64, "num_epochs": 2, "clip": 0.1,
+        # The trainer is the slower one: what waits for it only grows old.
+        ("*ALE/*", {"num_envs": 16, "num_steps": 64, "minibatch_size": 64, "num_epochs": 3, "clip": 0.1, "queue": 1,
                     "entropy_coef": 0.01, "learning_rate": 3.5e-4, "groups": 1, "encoder": "small"}),
     ],
 }  # fmt: skip

@@ -157,13 +157,7 @@ class Training:
         self._parts.update(report.seconds)
         if now - self._last_metrics >= _METRICS_EVERY_S or self.is_done:
             self._tell(report, now)
-        is_good = self._goal is not None and self._goal.is_reached(
-            self.learner.policy,
-            [total for total, _, _ in self._episodes],
-            self.num_steps,
-            seed=self.learner.version,
-            max_steps=self._longest_episode(),
-        )
+        is_good = self._goal is not None and self._ask(self._goal)
         is_due = self._is_first and now - self._last_checkpoint >= self.config.train.checkpoint_seconds
         is_asked = self._is_asked_to_stop
         if self._ranks is not None:
@@ -176,6 +170,19 @@ class Training:
         elif is_due and not self.is_done:
             self._try_to_checkpoint()
         return True
+
+    def _ask(self, goal: Goal) -> bool:
+        self._doing = "evaluate"
+        try:
+            return goal.is_reached(
+                self.learner.policy,
+                [total for total, _, _ in self._episodes],
+                self.num_steps,
+                seed=self.learner.version,
+                max_steps=self._longest_episode(),
+            )
+        finally:
+            self._doing = ""
 
     def ask_stop(self) -> None:
         """Write a checkpoint after the present turn, on all ranks, and be stopped. Safe in a signal handler."""

@@ -50,13 +50,14 @@ class Reference:
     def update(self, segment: Segment, *, progress: float = 0.0) -> dict[str, float]:
         """Every epoch is one gradient step on the whole segment. Returns the means of the figures over epochs."""
         totals: dict[str, float] = {}
-        targets = None
+        targets = old_logp = None
         for _epoch in range(self._config.num_epochs):
             params, value = forward(self.policy, segment)
             logp, entropy = self._of_actions(segment, params)
             if targets is None or self._name == "impala":  # its V-trace follows the policy from epoch to epoch
                 targets = self._targets(segment, value, logp)
-            figures = self._figures(segment, targets, value, logp, entropy)
+                old_logp = {at: float(logp[at].detach() if self._name == "appo" else segment.logp[at]) for at in logp}
+            figures = self._figures(targets, value, logp, entropy, old_logp)
             figures["loss"] = (
                 figures["policy_loss"]
                 + self._config.value_coef * figures["value_loss"]
@@ -91,12 +92,14 @@ class Reference:
         if getattr(config, "normalise_advantage", False):
             found = np.array(list(advantage.values()))
             advantage = {at: (gain - found.mean()) / (found.std(ddof=1) + 1e-8) for at, gain in advantage.items()}
+        if self._name == "appo":
+            advantage = {at: gain * min(ratio[at], config.rho_max) for at, gain in advantage.items()}
         return advantage, target
 
-    def _figures(self, segment: Segment, targets: Any, value: Any, logp: Any, entropy: Any) -> dict[str, Any]:
+    def _figures(self, targets: Any, value: Any, logp: Any, entropy: Any, old_logp: Any) -> dict[str, Any]:
         advantage, target = targets
         steps = list(advantage)
-        ratio = {at: (logp[at] - float(segment.logp[at])).exp() for at in steps}
+        ratio = {at: (logp[at] - old_logp[at]).exp() for at in steps}
         loss = LOSSES[self._name]
         figures = {
             "policy_loss": _mean(loss(self._config, advantage[at], logp[at], ratio[at]) for at in steps),

@@ -1,6 +1,8 @@
 """APPO: V-trace's targets with PPO's clipped loss: several passes over samples of older versions stay safe.
 
-https://arxiv.org/abs/1912.00167 compares such mixtures.
+Two policies are kept apart: the one that acted, which samples are weighted against, and the one that the update began
+with, which the clip is measured from. Measured from the former, a few versions of lag would use up all of the clip.
+https://arxiv.org/abs/1912.00167, https://arxiv.org/abs/2110.00641
 """
 
 from __future__ import annotations
@@ -39,14 +41,20 @@ class APPO(Algorithm[APPOConfig]):
         self, segment: Segment, value: Tensor, logp: Tensor, reduce: Any = None
     ) -> dict[str, Tensor]:
         config = self.config
-        # The ratio in the loss is the importance weight: one in the advantage, too, would count it twice.
-        return vtrace_targets(
+        targets = vtrace_targets(
             segment, value, logp, gamma=config.gamma, lam=config.lam, rho_max=config.rho_max, c_max=config.c_max,
             is_weighted=False, is_normalised=config.normalise_advantage, reduce=reduce,
         )  # fmt: skip
+        # After they are normalised: a mean that is taken off weighted advantages would be none of any policy's.
+        weight = (logp - segment.logp).exp().clamp(max=config.rho_max)
+        active = segment.active[:-1]
+        targets["advantage"] = targets["advantage"] * weight.where(active, weight.new_zeros(()))
+        targets["old_logp"] = logp.where(active, segment.logp)
+        return targets
 
     def loss(self, view: View) -> tuple[Tensor, dict[str, Any]]:
         config = self.config
+        view.logp = view.targets.pop("old_logp")
         return clipped_policy_loss(
             view, clip=config.clip, value_coef=config.value_coef, entropy_coef=config.entropy_coef
         )
