@@ -19,7 +19,7 @@ from ludus.learn.networks.mlp import MLP
 
 __all__ = ["Encoder", "is_image"]
 
-_CNNS = {"small": SmallCNN, "nature": NatureCNN, "impala": ImpalaResNet}
+_CNNS: dict[str, Any] = {"small": SmallCNN, "nature": NatureCNN, "impala": ImpalaResNet}
 _MAX_ONE_HOT = 1024  # choices; one observation of more of them is embedded
 _EMBEDDING_SIZE = 64
 _MAX_SCALED = 2.0**31  # a larger bound says that there is none
