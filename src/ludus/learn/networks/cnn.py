@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from ludus.errors import ConfigError
 from ludus.learn.networks.mlp import dense, orthogonal
 
-__all__ = ["ImpalaResNet", "NatureCNN", "SmallCNN", "image_sides"]
+__all__ = ["ImageNetwork", "ImpalaResNet", "NatureCNN", "SmallCNN", "image_sides"]
 
 
 def image_sides(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
@@ -35,8 +35,10 @@ def _is_channels_last(shape: tuple[int, ...]) -> bool:
     return shape[-1] < shape[0]
 
 
-class _ImageNetwork(nn.Module):
+class ImageNetwork(nn.Module):
     """The way in and out that they have in common."""
+
+    num_features: int
 
     def __init__(self, shape: tuple[int, ...], bounds: tuple[float, float]) -> None:
         super().__init__()
@@ -67,7 +69,7 @@ def _flat(features: Any) -> Any:
     return features.permute(0, 2, 3, 1).reshape(features.shape[0], -1)
 
 
-class _PlainCNN(_ImageNetwork):
+class _PlainCNN(ImageNetwork):
     """Convolutions and a dense layer, each followed by a ReLU."""
 
     name: str
@@ -128,7 +130,7 @@ class _Residual(nn.Module):
         return x + self.conv_2(F.relu(self.conv_1(F.relu(x)), inplace=True))
 
 
-class ImpalaResNet(_ImageNetwork):
+class ImpalaResNet(ImageNetwork):
     """The deep network of IMPALA, 256 features: figure 3 of https://arxiv.org/abs/1802.01561
 
     Three sections, each a convolution, a pooling that halves the sides, and two residual blocks.

@@ -13,7 +13,7 @@ from ludus.data import nest as nests
 from ludus.data.nest import Nest
 from ludus.data.spec import ArraySpec
 from ludus.errors import ConfigError
-from ludus.learn.networks.cnn import ImpalaResNet, NatureCNN, SmallCNN, image_sides
+from ludus.learn.networks.cnn import ImageNetwork, ImpalaResNet, NatureCNN, SmallCNN, image_sides
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.networks.mlp import MLP
 
@@ -46,7 +46,7 @@ class Encoder(nn.Module):
                 raise ConfigError(f"the observation {path!r} is described by {spec!r}, where an ArraySpec is due.")
             reader = _reader_for(spec, config)
             self.readers.append(reader)
-            if isinstance(reader, tuple(_CNNS.values())):
+            if isinstance(reader, ImageNetwork):
                 num_image += reader.num_features
             else:
                 num_flat += reader.num_features
@@ -64,7 +64,7 @@ class Encoder(nn.Module):
         flat: list[Any] = []
         features: list[Any] = []
         for reader, leaf in zip(self.readers, self._leaves(obs), strict=True):
-            (features if isinstance(reader, tuple(_CNNS.values())) else flat).append(reader(leaf))
+            (features if isinstance(reader, ImageNetwork) else flat).append(reader(leaf))
         if self.mlp is not None:
             features.append(self.mlp(torch.cat(flat, dim=-1)))
         return torch.cat(features, dim=-1)
