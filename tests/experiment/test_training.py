@@ -268,7 +268,7 @@ def test_a_resumed_run_goes_on_with_its_counts_its_window_of_episodes_and_its_go
 
     def play(*_args: Any, seed: int, **_kwargs: Any) -> Evaluation:
         played_at.append(training.num_steps)
-        return Evaluation(returns=(10.0,) * 20, lengths=(25,) * 20)
+        return Evaluation(returns=(10.0,) * 20, lengths=(6,) * 20)
 
     monkeypatch.setattr("ludus.experiment.goal.evaluate", play)
     early = Report(num_steps=100, episodes=[Episode(5.0, 10)] * 30)
@@ -296,7 +296,7 @@ def test_a_resumed_run_goes_on_with_its_counts_its_window_of_episodes_and_its_go
     assert lines == whole
     assert whole[-1]["episode/count"] == 51
     assert whole[-1]["episode/return"] == pytest.approx((30 * 5.0 + 21 * 1_000.0) / 51)
-    assert played_at == at_once == [200, 500]  # from a quarter of the way on, 500 steps each time
+    assert played_at == at_once == [200, 500]  # halfway: each plays 120 steps, a quarter of training's at most
 
 
 def test_what_a_checkpoint_holds_can_be_sent_anywhere(tmp_path: Path) -> None:
