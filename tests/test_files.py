@@ -120,3 +120,9 @@ def test_no_other_module_renames_files_into_place() -> None:
             ):
                 found.append(f"{path.relative_to(source)}: {node.func.attr}")
     assert set(found) == {"files.py: fsync", "files.py: replace"}
+
+
+def test_a_folder_that_is_a_link_to_nowhere_is_refused_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "trial").symlink_to(tmp_path / "gone")
+    with pytest.raises(FileExistsError), files.hold(tmp_path / "trial" / ".lock", refusal="held"):
+        pass

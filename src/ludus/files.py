@@ -2,7 +2,7 @@
 
     files.replace(folder / "config.json", [content])          # readers find the old file or the new one, never a part
     with files.lock(folder / ".lock"): ...                    # for a moment; others wait
-    with files.hold(folder / "driver.lock"): ...              # as long as this process works here; others are refused
+    with files.hold(folder / "driver.lock", refusal=…): ...   # as long as this process works here; others are refused
 
 The kernel releases a lock when its holder dies, however it dies.
 
@@ -135,12 +135,12 @@ def _acquire(fd: int, path: Path, deadline: float) -> None:
 
 
 @contextlib.contextmanager
-def hold(path: Path) -> Iterator[None]:
+def hold(path: Path, *, refusal: str) -> Iterator[None]:
     """Hold the lock of `path`; its folder and the file are made if need be. Forked children do not inherit it.
 
-    Raises `BlockingIOError` at once if another holds it, a thread of this process included.
+    Raises `ProgramError` with `refusal` at once if another holds it, a thread of this process included.
     """
-    fd = _open_held(path)
+    fd = _open_held(path, refusal)
     _held.add(fd)
     try:
         yield
@@ -150,17 +150,17 @@ def hold(path: Path) -> Iterator[None]:
             os.close(fd)  # and with it the lock
 
 
-def _open_held(path: Path) -> int:
+def _open_held(path: Path, refusal: str) -> int:
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         except (FileNotFoundError, FileExistsError):
-            if path.parent.is_file():
-                raise
+            if os.path.lexists(path.parent) and not path.parent.is_dir():
+                raise  # a file, or a link to nowhere
             continue  # another process failed to start, and removed the folder just now
         try:
-            _try_to_hold(fd, path)
+            _try_to_hold(fd, path, refusal)
             if _is_still(fd, path):
                 return fd
         except BaseException:
@@ -169,11 +169,11 @@ def _open_held(path: Path) -> int:
         os.close(fd)
 
 
-def _try_to_hold(fd: int, path: Path) -> None:
+def _try_to_hold(fd: int, path: Path, refusal: str) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise
+        raise errors.ProgramError(refusal) from None
     except OSError as error:  # some network file systems have no locks
         _LOG.warning("%s cannot be locked (%s): nothing prevents a second process from working there.", path, error)
 

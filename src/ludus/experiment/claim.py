@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from ludus import errors, files
+from ludus import files
 
 __all__ = ["LOCK_FILE", "claimed"]
 
 LOCK_FILE = ".lock"
 
 
-@contextlib.contextmanager
-def claimed(folder: Path) -> Iterator[None]:
+def claimed(folder: Path) -> AbstractContextManager[None]:
     """Have a trial's folder to oneself. Raises `ProgramError` at once if another has it, a thread of ours included."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(files.hold(folder / LOCK_FILE))
-        except BlockingIOError:
-            raise errors.ProgramError(
-                f"trial {folder.name!r} is running: another process drives it. Wait for it, stop it, or choose another "
-                "name."
-            ) from None
-        yield
+    refusal = f"trial {folder.name!r} is running: another process drives it. Wait, stop it, or choose another name."
+    return files.hold(folder / LOCK_FILE, refusal=refusal)

@@ -17,9 +17,9 @@ from ludus.learn.networks.cnn import ImageNetwork, ImpalaResNet, NatureCNN, Smal
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.networks.mlp import MLP
 
-__all__ = ["Encoder", "is_image"]
+__all__ = ["IMAGE_ENCODERS", "Encoder", "is_image"]
 
-_CNNS: dict[str, Any] = {"small": SmallCNN, "nature": NatureCNN, "impala": ImpalaResNet}
+IMAGE_ENCODERS: dict[str, Any] = {"small": SmallCNN, "nature": NatureCNN, "impala": ImpalaResNet}
 _MAX_ONE_HOT = 1024  # choices; one observation of more of them is embedded
 _EMBEDDING_SIZE = 64
 _MAX_SCALED = 2.0**31  # a larger bound says that there is none
@@ -50,7 +50,7 @@ class Encoder(nn.Module):
                 num_image += reader.num_features
             else:
                 num_flat += reader.num_features
-        if not num_image and config.encoder in _CNNS:
+        if not num_image and config.encoder in IMAGE_ENCODERS:
             raise ConfigError(f"encoder={config.encoder} reads images, and no observation is one. Use auto or mlp.")
         self.mlp = MLP(num_flat, config.hidden, config.activation) if num_flat else None
         self.num_features = num_image + (self.mlp.num_features if self.mlp is not None else 0)
@@ -77,8 +77,8 @@ class Encoder(nn.Module):
 def _reader_for(spec: ArraySpec, config: NetworkConfig) -> Any:
     if config.encoder == "auto" and is_image(spec):
         return NatureCNN(spec.shape, bounds(spec))
-    if config.encoder in _CNNS and (len(spec.shape) == 3 or is_image(spec)):
-        return _CNNS[config.encoder](spec.shape, bounds(spec))
+    if config.encoder in IMAGE_ENCODERS and (len(spec.shape) == 3 or is_image(spec)):
+        return IMAGE_ENCODERS[config.encoder](spec.shape, bounds(spec))
     sizes = _choices(spec)
     if sizes is None:
         return _Numbers(spec)

@@ -29,7 +29,7 @@ from ludus.data.spec import ArraySpec
 from ludus.errors import ConfigError
 from ludus.learn.networks import user_model
 from ludus.learn.networks.config import NetworkConfig
-from ludus.learn.networks.encoder import Encoder, is_image
+from ludus.learn.networks.encoder import IMAGE_ENCODERS, Encoder, is_image
 from ludus.learn.networks.mlp import POLICY_GAIN, VALUE_GAIN, dense
 from ludus.learn.networks.recurrent import Recurrent
 from ludus.learn.networks.twin import TwinMLP
@@ -51,7 +51,7 @@ def build_model(obs: Nest, num_outputs: int, config: NetworkConfig) -> Any:
     shared = config.shared
     if shared is None:
         reads_images = config.encoder != "mlp" and any(is_image(leaf) for leaf in nests.leaves(obs))
-        shared = has_memory or reads_images or config.encoder in ("small", "nature", "impala")
+        shared = has_memory or reads_images or config.encoder in IMAGE_ENCODERS
     if has_memory:
         return RecurrentActorCritic(obs, num_outputs, config)
     if not shared and config.hidden and config.encoder in ("auto", "mlp") and _is_vector(obs):
