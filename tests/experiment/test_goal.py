@@ -38,7 +38,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
 
 def asking(wanted: float) -> Ask:
     goal = Goal(wanted, resolve("ppo", "CartPole-v1", {}))
-    return lambda recent, num_steps: goal.is_reached(None, [recent] * 20, num_steps, seed=0)  # type: ignore[arg-type]
+    return lambda recent, num_steps: goal.is_reached(None, [recent] * 20, [100] * 20, num_steps, seed=0)  # type: ignore[arg-type]
 
 
 def test_it_is_reached_when_greedy_episodes_return_what_is_wanted(played: Played) -> None:
@@ -115,16 +115,16 @@ def test_where_a_few_episodes_say_enough_no_more_are_played(monkeypatch: pytest.
 
 def test_few_episodes_say_nothing(played: Played) -> None:
     goal = Goal(100.0, resolve("ppo", "CartPole-v1", {}))
-    assert not goal.is_reached(None, [500.0] * 19, 1_000, seed=0)  # type: ignore[arg-type]
+    assert not goal.is_reached(None, [500.0] * 19, [100] * 19, 1_000, seed=0)  # type: ignore[arg-type]
     assert played.count == 0
 
 
 def test_it_goes_on_where_it_was(played: Played) -> None:
     first, second = (Goal(100.0, resolve("ppo", "CartPole-v1", {})) for _ in range(2))
-    first.is_reached(None, [20.0] * 20, 0, seed=0)  # type: ignore[arg-type]
-    first.is_reached(None, [60.0] * 20, 100, seed=0)  # type: ignore[arg-type]
+    first.is_reached(None, [20.0] * 20, [100] * 20, 0, seed=0)  # type: ignore[arg-type]
+    first.is_reached(None, [60.0] * 20, [100] * 20, 100, seed=0)  # type: ignore[arg-type]
     second.restore(first.save())
-    assert not second.is_reached(None, [60.0] * 20, 400, seed=0)  # type: ignore[arg-type]
+    assert not second.is_reached(None, [60.0] * 20, [100] * 20, 400, seed=0)  # type: ignore[arg-type]
     assert played.count == 1
     assert second.save() == first.save()
 
@@ -156,6 +156,20 @@ def test_where_training_clips_rewards_it_is_asked_however_little_training_return
     asked_at = []
     for num_steps in range(1_000, 100_001, 1_000):
         before = played.count
-        goal.is_reached(None, [20.0] * 20, num_steps, seed=0)  # type: ignore[arg-type]
+        goal.is_reached(None, [20.0] * 20, [100] * 20, num_steps, seed=0)  # type: ignore[arg-type]
         asked_at += [num_steps] * (played.count - before)
     assert asked_at == [1_000, *range(5_000, 100_001, 5_000)]  # each plays 500 steps
+
+
+def test_the_first_few_episodes_are_not_much_longer_than_training_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A greedy policy that goes in circles would otherwise be played to ALE's limit each time."""
+    limits = []
+
+    def play(*_args: Any, episodes: int, max_steps: int, **_kwargs: Any) -> Evaluation:
+        limits.append(max_steps)
+        return Evaluation(returns=(500.0,) * episodes, lengths=(1,) * episodes)
+
+    monkeypatch.setattr(goals, "evaluate", play)
+    goal = Goal(100.0, resolve("ppo", "CartPole-v1", {}))
+    assert goal.is_reached(None, [500.0] * 20, [900] * 19 + [1_100], 1_000, seed=0)  # type: ignore[arg-type]
+    assert limits == [2_200, 22_000]

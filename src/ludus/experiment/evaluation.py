@@ -69,25 +69,33 @@ def evaluate(
     greedy: bool = True,
     max_steps: int | None = None,
     env_args: Mapping[str, Any] | None = None,
+    warns: bool = True,
 ) -> Evaluation:
     """Play so many episodes, each world the same number of them, so that short ones are not over-represented.
 
-    One that has not ended after `max_steps` (`None`: as configured, or 27,000) counts as it is then, with a warning;
-    its world plays no further ones. `env_args` go over the configured ones of evaluation. Raises `EnvError` if worlds
-    keep raising.
+    One that has not ended after `max_steps` (`None`: as configured, or 27,000) counts as it is then, with a warning
+    unless `warns` is false; its world plays no further ones. `env_args` go over the configured ones of evaluation.
+    Raises `EnvError` if worlds keep raising.
     """
     num_worlds = min(episodes, _MOST_WORLDS)
     arguments = {**config.eval_env_args, **(env_args or {})}
     worlds = envs.make(config.train.env, num_worlds, num_threads=config.train.env_threads, **arguments)
     try:
         player = PolicyPlayer(policy, worlds.num_rows, seed=seed, greedy=greedy)
-        return play(worlds, player, config, episodes=episodes, seed=seed, max_steps=max_steps)
+        return play(worlds, player, config, episodes=episodes, seed=seed, max_steps=max_steps, warns=warns)
     finally:
         worlds.close()
 
 
 def play(
-    worlds: Worlds, choose: Choose, config: Config, *, episodes: int, seed: int, max_steps: int | None
+    worlds: Worlds,
+    choose: Choose,
+    config: Config,
+    *,
+    episodes: int,
+    seed: int,
+    max_steps: int | None,
+    warns: bool = True,
 ) -> Evaluation:
     """Episodes in these worlds by whatever chooses the actions."""
     max_steps = max_steps or config.train.eval_max_steps or _MOST_STEPS
@@ -103,7 +111,7 @@ def play(
         raise EnvError(
             f"in {max_steps} steps no agent of {config.train.env} came to act: there is nothing to evaluate."
         )
-    if played.num_cut_off:
+    if played.num_cut_off and warns:
         _LOG.warning(
             "%d of %d episodes of %s had not ended after %d steps and were cut off there: the return is of what was "
             "played. More steps: --eval-max-steps.",
@@ -115,10 +123,10 @@ def play(
     return played
 
 
-def longest_episode(config: Config, lengths: Iterable[int]) -> int:
-    """How long an episode may be, after training ones of these lengths; where it is not configured, generously so."""
+def longest_episode(config: Config, lengths: Iterable[int], *, times: int = 20) -> int:
+    """How long an episode may be, after training ones of these lengths; where it is not configured, so many times."""
     longest = max(lengths, default=_MOST_STEPS)
-    return config.train.eval_max_steps or min(_MOST_STEPS, max(_FEWEST_STEPS, 20 * longest))
+    return config.train.eval_max_steps or min(_MOST_STEPS, max(_FEWEST_STEPS, times * longest))
 
 
 class PolicyPlayer:

@@ -4,8 +4,9 @@ What training itself returns comes late: its actions are drawn at random, and of
 counted first. So the question is asked from a quarter of the way on; halfway as often as it takes a quarter of
 training's steps, near the goal as often as it takes as many.
 Where evaluation has other env arguments than training, unclipped rewards for example, training's returns may never get
-there; then it is also asked as often as it takes a tenth of training's steps. A few episodes are played first: where
-not even the best of them gets there, all of them together would not.
+there; then it is also asked as often as it takes a tenth of training's steps. A few episodes are played first, not
+much longer than training's (a greedy policy may go in circles for ever): where not even the best of them gets there,
+all of them together would not.
 It depends on steps alone, not on the clock: where training is exact, two runs of one seed end at the same step.
 """
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from ludus.errors import EnvError
 from ludus.experiment.config import Config
-from ludus.experiment.evaluation import evaluate
+from ludus.experiment.evaluation import evaluate, longest_episode
 from ludus.learn.policies.policy import Policy
 
 __all__ = ["Goal"]
@@ -27,7 +28,7 @@ __all__ = ["Goal"]
 _LOG = logging.getLogger(__name__)
 _NUM_EPISODES = 20
 _WORTH_ASKING = 0.25  # of the way from the first episodes' return to the wanted one
-_NUM_TRIED = 5  # episodes that are played first
+_NUM_TRIED, _TRIED_TIMES = 5, 2  # episodes that are played first, and their steps to those of training's longest
 _BLIND_STEPS = 10  # steps of training for one of an evaluation that nothing in training speaks for
 
 
@@ -42,11 +43,11 @@ class Goal:
         self._is_comparable = config.eval_env_args == config.env_args
 
     def is_reached(
-        self, policy: Policy, returns: Sequence[float], num_steps: int, *, seed: int, max_steps: int | None = None
+        self, policy: Policy, returns: Sequence[float], lengths: Sequence[int], num_steps: int, *, seed: int
     ) -> bool:
-        """After `num_steps` of training; `returns` are those of its last episodes, the newest last.
+        """After `num_steps` of training; `returns` and `lengths` are those of its last episodes, the newest last.
 
-        `max_steps` is where `evaluate` cuts episodes off: then it is not reached.
+        Where one of the twenty does not end in `longest_episode`, it is not reached.
         """
         if len(returns) < _NUM_EPISODES:
             return False
@@ -60,11 +61,14 @@ class Goal:
         if not (is_promising or is_unknown):
             return False
         try:
-            for episodes in (_NUM_TRIED, _NUM_EPISODES):
-                found = evaluate(policy, self._config, episodes=episodes, seed=seed, max_steps=max_steps)
-                self._num_steps_played += sum(found.lengths)
-                if max(found.returns) < self._wanted:
-                    return False
+            short = longest_episode(self._config, lengths, times=_TRIED_TIMES)
+            tried = evaluate(policy, self._config, episodes=_NUM_TRIED, seed=seed, max_steps=short, warns=False)
+            self._num_steps_played += sum(tried.lengths)
+            if max(tried.returns) < self._wanted:
+                return False
+            whole = longest_episode(self._config, lengths)
+            found = evaluate(policy, self._config, episodes=_NUM_EPISODES, seed=seed, max_steps=whole)
+            self._num_steps_played += sum(found.lengths)
         except EnvError as error:
             _LOG.warning("whether the return is reached could not be evaluated, and is asked again later: %s", error)
             self._num_steps_played += num_steps

@@ -177,9 +177,9 @@ class Training:
             return goal.is_reached(
                 self.learner.policy,
                 [total for total, _, _ in self._episodes],
+                [length for _, length, _ in self._episodes],
                 self.num_steps,
                 seed=self.learner.version,
-                max_steps=self._longest_episode(),
             )
         finally:
             self._doing = ""
@@ -413,9 +413,8 @@ class Training:
 
     def _evaluate(self) -> dict[str, Any]:
         self._doing = "evaluate"
-        found = final_evaluation(
-            self.learner.policy, self.config, max_steps=self._longest_episode(), earlier=self._earlier
-        )
+        longest = longest_episode(self.config, (length for _, length, _ in self._episodes))
+        found = final_evaluation(self.learner.policy, self.config, max_steps=longest, earlier=self._earlier)
         values = {
             "eval/return": found["eval_return_mean"],
             "eval/return_std": found["eval_return_std"],
@@ -450,9 +449,6 @@ class Training:
         for total, _, agent in self._episodes:
             totals[self._agents[agent]].append(total)
         return {agent: float(np.mean(totals[agent])) for agent in self._agents if agent in totals}
-
-    def _longest_episode(self) -> int:
-        return longest_episode(self.config, (length for _, length, _ in self._episodes))
 
     def _seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._started
