@@ -43,7 +43,7 @@ _OTHER_NAMES = {  # ours → those of Stable-Baselines3, RLlib, CleanRL, TorchRL
     "env_args": "env_kwargs env_config env_options",
     "algorithm": "algo run_algo",
     "seed": "random_seed rng_seed",
-    "trial": "exp_name run_name experiment_name experiment run_id",
+    "trial": "name exp_name run_name experiment_name experiment run_id",
     "project": "logdir log_dir out_dir output_dir save_path storage_path tensorboard_log train_dir",
     "checkpoint_seconds": "save_freq checkpoint_freq checkpoint_frequency save_every_sec save_interval",
     "eval_episodes": "n_eval_episodes num_eval_episodes evaluation_duration",
