@@ -2,7 +2,8 @@
 
     python benchmarks/train.py            a table for people
     python benchmarks/train.py --json     the same, then one JSON object on the last line (DESIGN §9)
-    python benchmarks/train.py --only pong18 --rounds 1      Pong until it is learnt: two hours
+    python benchmarks/train.py --only pong18 --rounds 1      Pong until it is learnt: an hour and a half
+    python benchmarks/train.py --only pong18 --rounds 1 --variants APPO      of ours, only this one
 
 Everyone runs in every round, one after the other, each as a process of its own; medians over the rounds are
 compared. This script needs only the standard library: Ludus runs in .venv, its peers in .venv-peers-*. What each
@@ -162,8 +163,11 @@ RATIOS = [
     Ratio("pong_async_vs_sample_factory", "pong", "sample_factory", 1.5),
     Ratio("pong_vs_rllib", "pong", "rllib", 3.0),
     Ratio("pong_vs_limit", "pong", "limit", 0.75, peer_group="limit"),
-    Ratio("pong_time_to_0_vs_best", "pong0", "best", 2.0),
-    Ratio("pong_time_to_18_vs_best", "pong18", "best", 2.0),
+    *(
+        Ratio(f"pong_{name.lower()}_time_to_{goal}_vs_best", f"pong{goal}", "best", 2.0, variant=name)
+        for goal in (0, 18)
+        for name in ("PPO", "APPO")
+    ),
     Ratio("start_vs_sb3", "start", "sb3", 0.83, variant="same work"),
 ]
 
@@ -194,9 +198,11 @@ class Entry:
         return self.figure < other.figure if self.group in TIMES else self.figure > other.figure
 
 
-def our_entries(group: str, *, quick: bool) -> list[Entry]:
+def our_entries(group: str, *, quick: bool, variants: list[str]) -> list[Entry]:
     found = []
     for ours in OURS.get(group, []):
+        if variants and ours.variant not in variants:
+            continue
         steps = ours.quick_steps if quick else ours.steps
         command = [str(ROOT / ".venv" / "bin" / "ludus"), *ours.command.split(), "--steps", str(steps), "--json"]
         found.append(Entry(group, "ludus", ours.variant, None, command, ""))
@@ -331,7 +337,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """All groups; the result is the JSON object of DESIGN §9."""
     entries = []
     for group in args.only:
-        entries += [] if args.no_ludus else our_entries(group, quick=args.quick)
+        entries += [] if args.no_ludus else our_entries(group, quick=args.quick, variants=args.variants)
         entries += [] if args.no_peers else peer_entries(group, quick=args.quick)
     progress.step("setting up")
     venvs = sorted({e.venv for e in entries if e.venv})
@@ -426,6 +432,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--quick", action="store_true", help="one short round: shows that it works, not how fast")
     groups = [*GROUPS, *LONG_GROUPS]
     add("--only", nargs="+", choices=groups, default=GROUPS, metavar="GROUP", help=f"some of {', '.join(groups)}")
+    known = sorted({ours.variant for some in OURS.values() for ours in some if ours.variant})
+    add("--variants", nargs="+", choices=known, default=[], help="of ours, only these (default: all)")
     add("--no-ludus", action="store_true", help="peers only")
     add("--no-peers", action="store_true", help="Ludus only")
     args = parser.parse_args(argv)
