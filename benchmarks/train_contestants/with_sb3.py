@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+import ale_py
+import gymnasium
 import numpy as np
 import torch
 from greedy import EVERY_STEPS, GOAL, greedy_return
@@ -21,6 +23,7 @@ from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.vec_env import VecFrameStack
 
 FOREVER = 10**9
+gymnasium.register_envs(ale_py)
 
 
 class AfterUpdates(BaseCallback):
@@ -56,9 +59,10 @@ def measure_rate(seconds: float, *, seed: int, report: Report) -> None:
 
 
 def measure_pong(seconds: float, *, seed: int, report: Report) -> None:
+    raw = {"frameskip": 1, "repeat_action_probability": 0.0, "full_action_space": False}  # PongNoFrameskip-v4
     model = PPO(
         "CnnPolicy",
-        VecFrameStack(make_atari_env("PongNoFrameskip-v4", 8, seed=seed), 4),
+        VecFrameStack(make_atari_env("ALE/Pong-v5", 8, seed=seed, env_kwargs=raw), 4),
         n_steps=128,
         batch_size=256,
         n_epochs=4,
