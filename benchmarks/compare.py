@@ -5,8 +5,8 @@
     .venv/bin/python benchmarks/compare.py HEAD~1 . --only weights    one minute: only the hashes
 
 A state is a folder with a checkout, or a revision of this repository. Both run with the interpreter and the libraries
-of this script, in turns, each round beginning with the other one; medians are compared. Exits with 0 if every ratio new ÷
-old is at least 0.97 and all hashes are equal.
+of this script, in turns, each round beginning with the other one; medians are compared. Exits with 0 if every ratio
+new ÷ old is at least 0.97 and all hashes are equal.
 """
 
 from __future__ import annotations
