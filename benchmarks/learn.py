@@ -86,6 +86,7 @@ CASES = (
 # Only `--steps` is given. A memory, several simulators and where an endless episode is cut off belong to the question.
 UNTUNED_CASES = (
     Case(name="byte-planes", algorithm="ppo", env=f"{UNTUNED}:byte_planes", steps=150_000, bar=0.7),
+    Case(name="codes", algorithm="ppo", env=f"{UNTUNED}:codes", steps=150_000, bar=0.7),
     Case(name="cartpole-x1e6", algorithm="ppo", env=f"{UNTUNED}:scaled_cartpole", steps=200_000, bar=450e6,
          settings="--env-args '{\"scale\": 1e6}'"),
     Case(name="cartpole-x1e-3", algorithm="ppo", env=f"{UNTUNED}:scaled_cartpole", steps=200_000, bar=0.45,
@@ -102,6 +103,7 @@ UNTUNED_CASES = (
     Case(name="one-step", algorithm="ppo", env=f"{UNTUNED}:one_step", steps=100_000, bar=0.9),
     Case(name="endless", algorithm="ppo", env=f"{UNTUNED}:endless", steps=150_000, bar=400,
          settings="--eval-max-steps 500"),
+    Case(name="pendulum-own", algorithm="ppo", env=f"{UNTUNED}:pendulum", steps=300_000, bar=-400),
     Case(name="pendulum-appo", algorithm="appo", env="Pendulum-v1", steps=300_000, bar=-400, is_alone=True,
          settings="--simulators 2"),
     Case(name="pendulum-impala", algorithm="impala", env="Pendulum-v1", steps=300_000, bar=-400, is_alone=True,

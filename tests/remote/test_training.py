@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -74,6 +75,32 @@ def test_a_trial_with_files_of_ones_own_goes_on_from_any_folder(
     (run.trial_dir / "result.json").unlink()
     assert ludus.resume(run.trial_dir).result["weights_hash"] == run.result["weights_hash"]
     assert ludus.evaluate(run.trial_dir, episodes=2)["episodes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [("train", "env", "os:system"), ("train", "env", "a_module:Mine-v0"), ("train", "algorithm", "a_module:Mine"),
+     ("network", "model", "a_module:build"), ("train", "env", "a_file.py:make")],
+)  # fmt: skip
+def test_a_trial_made_elsewhere_runs_no_code_that_its_config_names(
+    part: str, name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ludus.train("ppo", "CartPole-v1", project=str(tmp_path), trial="theirs", **SMALL)
+    config = json.loads((run.trial_dir / "config.json").read_text())
+    config[part][name] = value
+    if value == "os:system":
+        config["train"]["env_args"] = json.dumps({"command": f"touch {tmp_path}/ran"})
+    (run.trial_dir / "config.json").write_text(json.dumps(config))
+    for file in ("a_module.py", "a_file.py"):
+        (tmp_path / file).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("LUDUS_STATE_DIR", str(tmp_path / "state of another user"))
+    with pytest.raises(errors.ConfigError, match=f"to run code of {value}.*--trust"):
+        ludus.evaluate(run.trial_dir, episodes=1)
+    with pytest.raises(errors.ConfigError, match="nothing was run"):
+        ludus.resume(run.trial_dir)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_the_greatest_seed_there_is_can_be_trained_and_evaluated_with(tmp_path: Path) -> None:

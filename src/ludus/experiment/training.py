@@ -26,7 +26,7 @@ from ludus import errors, files
 from ludus.data import nest as nests
 from ludus.data.digest import digest
 from ludus.data.nest import Nest
-from ludus.envs.registry import clips_rewards
+from ludus.envs.registry import PREFIXES, clips_rewards
 from ludus.experiment import ranked
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
@@ -477,7 +477,7 @@ class Training:
 def write_trial(folder: Path, config: Config) -> None:
     """What is known at the start: `config.json` and `versions.json`; if it names files of code, a seal of it, too."""
     files.replace(folder / "config.json", [_json(config.to_json())])
-    if _files_of_code(config):
+    if _named_code(config.to_json()):
         trust_config(folder)
     versions = {"python": platform.python_version(), "platform": platform.platform()}
     for name in ("ludus", "torch", "numpy", "gymnasium", "ale-py", "envpool", "pettingzoo", "mpe2"):
@@ -491,14 +491,14 @@ def write_trial(folder: Path, config: Config) -> None:
 def load_config(folder: Path) -> Config:
     """What `config.json` of a trial says.
 
-    Raises `ConfigError`, also if it names files of code and was not made by this user on this machine: its
-    callers go on to run them.
+    Raises `ConfigError`, also if it names code, a file or a module, and was not made by this user on this machine:
+    its callers go on to run that.
     """
     path = folder / "config.json"
     try:
         content = path.read_bytes()
         saved = json.loads(content)
-        if (named := _named_files(saved)) and not _is_own(folder, content):
+        if (named := _named_code(saved)) and not _is_own(folder, content):
             raise errors.ConfigError(
                 f"{path} says to run code of {' and '.join(named)}, and it was not made by this user on this machine; "
                 "nothing was run. If you trust its author: `ludus serve … --trust` or `ludus resume … --trust`, "
@@ -514,7 +514,7 @@ def load_config(folder: Path) -> Config:
 
 
 def trust_config(folder: Path) -> None:
-    """The user agrees to run the files of code that `config.json` names, as it is now."""
+    """The user agrees to run the code that `config.json` names, as it is now."""
     content = (folder / "config.json").read_bytes()
     files.replace(folder / _SEAL_FILE, [trust.seal(content).hex().encode()])
 
@@ -526,13 +526,10 @@ def _is_own(folder: Path, content: bytes) -> bool:
         return False
 
 
-def _named_files(saved: Any) -> list[str]:
+def _named_code(saved: Any) -> list[str]:
+    """The names that stand for code outside of the libraries that Ludus knows: files, and modules to be imported."""
     named = (saved["train"]["env"], saved["train"]["algorithm"], saved["network"].get("model"))
-    return [name for name in named if name and str(name).rpartition(":")[0].endswith(".py")]
-
-
-def _files_of_code(config: Config) -> list[str]:
-    return _named_files(config.to_json())
+    return [str(name) for name in named if name and str(name).rpartition(":")[0] not in ("", *PREFIXES)]
 
 
 def _json(content: dict[str, Any]) -> bytes:

@@ -1,5 +1,7 @@
 """Models: what is built for which observations, and that it keeps the contract."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -158,12 +160,16 @@ def test_what_does_not_fit_is_refused(spec, config, said):
         (ArraySpec((7, 7, 3), np.uint8, 0, 10), [0.0, 0.1]),  # a grid of codes
         (ArraySpec((3,), np.uint8), [0.0, 1 / 255]),
         (ArraySpec((2, 3), np.int64, -50, 50), [0.5, 0.51]),
+        (ArraySpec((2,), np.uint8, 0, [1, 255]), [[0.0, 0.0], [1.0, 1 / 255]]),  # each entry by its own bounds
+        (ArraySpec((2, 2), np.int64, 0, [[1, 100_000]]), [[0.0] * 4, [1.0, 1e-5, 1.0, 1e-5]]),
+        (ArraySpec((2,), np.int32, -(2**31), 2**31 - 1), [0.0, 1.0]),  # bounds of the dtype are none
         (ArraySpec((2, 3), np.int64), [0.0, 1.0]),  # without bounds: as it is
         (ArraySpec((3,), np.float32, 0, 10), [0.0, 1.0]),  # floats are for the normaliser
     ],
 )
-def test_integers_reach_the_network_scaled_by_the_bounds_of_their_spec(spec: ArraySpec, seen: list[float]) -> None:
+def test_integers_reach_the_network_scaled_by_the_bounds_of_their_spec(spec: ArraySpec, seen: list[Any]) -> None:
     encoder = Encoder(spec, NetworkConfig(hidden=()))
     for number, expected in enumerate(seen):
         x = torch.full((1, *spec.shape), number, dtype=torch.from_numpy(np.zeros(0, spec.dtype)).dtype)
-        np.testing.assert_allclose(encoder(x).numpy(), np.full((1, np.prod(spec.shape)), expected), rtol=1e-5)
+        wanted = np.broadcast_to(expected, (1, np.prod(spec.shape)))
+        np.testing.assert_allclose(encoder(x).numpy(), wanted, rtol=1e-5)

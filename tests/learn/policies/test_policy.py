@@ -13,6 +13,7 @@ from ludus.data.actions import Continuous, Discrete, MultiDiscrete
 from ludus.data.spec import ArraySpec
 from ludus.errors import DataError
 from ludus.learn.networks.config import NetworkConfig
+from ludus.learn.policies.normaliser import Normaliser
 from ludus.learn.policies.policy import Policy, PolicySpec
 from ludus.learn.policies.runner import NumpyRunner, TorchRunner
 
@@ -94,8 +95,8 @@ def test_normalised_observations_have_mean_0_and_deviation_1_of_all_that_was_see
     np.testing.assert_allclose(quick(seen, None, first)[0], slow(seen, None, first)[0], atol=1e-5)
 
 
-def test_normalisation_is_part_of_the_weights_and_leaves_integers_alone() -> None:
-    obs = {"image": ArraySpec((4,), np.uint8), "speed": ArraySpec((2,), np.float32)}
+def test_normalisation_is_part_of_the_weights_and_leaves_bounded_integers_alone() -> None:
+    obs = {"image": ArraySpec((4,), np.uint8, 0, 15), "speed": ArraySpec((2,), np.float32)}
     policy, other = make(obs=obs, normalise_obs=True), make(obs=obs, normalise_obs=True, seed=9)
     seen = {"image": torch.full((6, 4), 7, dtype=torch.uint8), "speed": torch.arange(12.0).view(6, 2)}
     policy.normaliser.update(seen)
@@ -106,8 +107,43 @@ def test_normalisation_is_part_of_the_weights_and_leaves_integers_alone() -> Non
     assert torch.equal(other.normaliser(seen)["speed"], scaled["speed"])
 
 
+def test_integers_that_only_their_dtype_bounds_are_normalised_grids_as_a_whole_and_vectors_by_entry() -> None:
+    obs = {"codes": ArraySpec((7, 7, 3), np.uint8, 0, 255), "counts": ArraySpec((2,), np.int64)}
+    policy = make(obs=obs, normalise_obs=True)
+    rng = np.random.default_rng(0)
+    codes = [rng.integers(0, 11, (5 * (i + 1), 2, 7, 7, 3), np.uint8) for i in range(3)]  # as MiniGrid has them
+    counts = [rng.integers((0, 1000), (4, 9000), (5 * (i + 1), 2, 2)) for i in range(3)]
+    for some_codes, some_counts in zip(codes, counts, strict=True):
+        policy.normaliser.update({"codes": torch.from_numpy(some_codes), "counts": torch.from_numpy(some_counts)})
+    flat = {"codes": np.concatenate([some.reshape(-1, 7, 7, 3) for some in codes]),
+            "counts": np.concatenate([some.reshape(-1, 2) for some in counts])}  # fmt: skip
+    scaled = policy.normaliser(nests.map(torch.from_numpy, flat))
+    expected = (flat["codes"] - flat["codes"].mean()) / flat["codes"].std()
+    np.testing.assert_allclose(scaled["codes"].numpy(), expected, atol=1e-3)
+    expected = (flat["counts"] - flat["counts"].mean(0)) / flat["counts"].std(0)
+    np.testing.assert_allclose(scaled["counts"].numpy(), expected, atol=1e-3)
+    first, second = (
+        policy.model.encoder.readers[0](leaf)  # what is normalised is not scaled by 255 once more
+        for leaf in (scaled["codes"], torch.from_numpy(flat["codes"]))
+    )
+    np.testing.assert_allclose(first.numpy(), scaled["codes"].numpy().reshape(len(first), -1))
+    assert float(second.max()) < 0.04
+
+
+def test_a_users_model_is_given_integers_as_they_are() -> None:
+    obs = ArraySpec((2,), np.int64)
+    normaliser = Normaliser(obs, NetworkConfig(model="mine.py:build"))
+    seen = torch.arange(12).view(6, 2)
+    normaliser.update(seen)
+    assert normaliser(seen) is seen
+
+
 @pytest.mark.parametrize(
-    "obs", [ArraySpec((), np.int64, 0, 15), {"nothing": ArraySpec((0,), np.float32), "dial": ArraySpec((2,), np.int64)}]
+    "obs",
+    [
+        ArraySpec((), np.int64, 0, 15),
+        {"nothing": ArraySpec((0,), np.float32), "dial": ArraySpec((2,), np.int64, 0, 1000)},
+    ],
 )
 def test_with_nothing_to_normalise_observations_are_left_as_they_are(obs: Any) -> None:
     policy = make(obs=obs, normalise_obs=True)

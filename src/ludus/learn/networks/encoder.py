@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
@@ -17,12 +18,12 @@ from ludus.learn.networks.cnn import ImageNetwork, ImpalaResNet, NatureCNN, Smal
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.networks.mlp import MLP
 
-__all__ = ["IMAGE_ENCODERS", "Encoder", "is_image"]
+__all__ = ["IMAGE_ENCODERS", "Encoder", "has_no_scale", "is_image"]
 
 IMAGE_ENCODERS: dict[str, Any] = {"small": SmallCNN, "nature": NatureCNN, "impala": ImpalaResNet}
 _MAX_ONE_HOT = 1024  # choices; one observation of more of them is embedded
 _EMBEDDING_SIZE = 64
-_MAX_SCALED = 2.0**31  # a larger bound says that there is none
+_MAX_SCALED = 2.0**31 - 1  # a bound as large as that says that there is none
 
 
 def is_image(spec: Any) -> bool:
@@ -75,10 +76,8 @@ class Encoder(nn.Module):
 
 
 def _reader_for(spec: ArraySpec, config: NetworkConfig) -> Any:
-    if config.encoder == "auto" and is_image(spec):
-        return NatureCNN(spec.shape, bounds(spec))
-    if config.encoder in IMAGE_ENCODERS and (len(spec.shape) == 3 or is_image(spec)):
-        return IMAGE_ENCODERS[config.encoder](spec.shape, bounds(spec))
+    if _is_read_by_cnn(spec, config):
+        return IMAGE_ENCODERS.get(config.encoder, NatureCNN)(spec.shape, bounds(spec))
     sizes = _choices(spec)
     if sizes is None:
         return _Numbers(spec)
@@ -87,19 +86,52 @@ def _reader_for(spec: ArraySpec, config: NetworkConfig) -> Any:
     return _OneHot(spec, sizes)
 
 
+def has_no_scale(spec: ArraySpec, config: NetworkConfig) -> bool:
+    """Whether these are integers, read as numbers, whose bounds do not tell how large they are.
+
+    Bounds of a whole dtype are none: MiniGrid's codes, 0 to 10, come as bytes from 0 to 255.
+    """
+    if spec.dtype.kind not in "iu" or 0 in spec.shape:
+        return False
+    return not _is_read_by_cnn(spec, config) and _choices(spec) is None and not bool(_is_bounded(spec).all())
+
+
+def _is_read_by_cnn(spec: ArraySpec, config: NetworkConfig) -> bool:
+    if config.encoder in IMAGE_ENCODERS:
+        return len(spec.shape) == 3 or is_image(spec)
+    return config.encoder == "auto" and is_image(spec)
+
+
 def bounds(spec: ArraySpec) -> tuple[float, float]:
-    """The least and the largest number of an observation, where it is brought to 0 to 1; `(0, 1)`: left as it is.
+    """The least and the largest number of an image, which is brought to 0 to 1; `(0, 1)`: left as it is.
 
     Integers are scaled by their spec's bounds, bytes without bounds by 0 and 255. Floats are for the normaliser.
     """
     if spec.dtype.kind not in "iu":
         return 0.0, 1.0
+    low, high = _entry_bounds(spec)
+    return float(low.min(initial=0.0)), float(high.max(initial=1.0))
+
+
+def _entry_bounds(spec: ArraySpec) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of each entry of an integer observation; 0 and 1 where there is nothing to scale by."""
+    limits = np.iinfo(spec.dtype)
     low, high = (
-        float(pick(np.asarray(bound, np.float64))) if bound is not None else default
-        for bound, default, pick in ((spec.minimum, 0.0, np.min), (spec.maximum, 255.0, np.max))
+        np.broadcast_to(np.asarray(limit if bound is None else bound, np.float64), spec.shape)
+        for bound, limit in ((spec.minimum, limits.min), (spec.maximum, limits.max))
     )
-    is_known = spec.dtype == np.uint8 or (spec.minimum is not None and spec.maximum is not None)
-    return (low, high) if is_known and low < high < _MAX_SCALED else (0.0, 1.0)
+    is_scaled = (_is_bounded(spec) | (spec.dtype == np.uint8)) & (low < high)
+    return np.where(is_scaled, low, 0.0), np.where(is_scaled, high, 1.0)
+
+
+def _is_bounded(spec: ArraySpec) -> NDArray[np.bool_]:
+    """Which entries of an integer observation have bounds of their own."""
+    limits = np.iinfo(spec.dtype)
+    if spec.minimum is None or spec.maximum is None:
+        return np.zeros(spec.shape, np.bool_)
+    low, high = (np.broadcast_to(np.asarray(bound), spec.shape) for bound in (spec.minimum, spec.maximum))
+    is_whole_dtype = (low <= limits.min) & (high >= limits.max)
+    return np.asarray(~is_whole_dtype & (high < _MAX_SCALED) & (low > -_MAX_SCALED))
 
 
 def _choices(spec: ArraySpec) -> list[int] | None:
@@ -115,19 +147,25 @@ def _choices(spec: ArraySpec) -> list[int] | None:
 
 
 class _Numbers(nn.Module):
-    """Any array as a float32 vector; bounded integers are scaled to 0 to 1."""
+    """Any array as a float32 vector. Integers, unless normalised, are scaled to 0 to 1, each entry by its bounds."""
+
+    _low: torch.Tensor
+    _scale: torch.Tensor
 
     def __init__(self, spec: ArraySpec) -> None:
         super().__init__()
         self.num_features = int(np.prod(spec.shape, dtype=np.int64))
-        self._low, high = bounds(spec)
-        self._scale = 1.0 / (high - self._low)
+        self._is_scaled = False
+        if spec.dtype.kind in "iu" and self.num_features:
+            low, high = (bound.reshape(-1) for bound in _entry_bounds(spec))
+            self._is_scaled = bool((low != 0.0).any() or (high != 1.0).any())
+            self.register_buffer("_low", torch.from_numpy(low).float(), persistent=False)
+            self.register_buffer("_scale", torch.from_numpy(1.0 / (high - low)).float(), persistent=False)
 
     def forward(self, x: Any) -> Any:
+        is_normalised = x.is_floating_point()
         x = x.reshape(x.shape[0], self.num_features).float()
-        if self._low:
-            x = x - self._low
-        return x * self._scale if self._scale != 1.0 else x
+        return (x - self._low) * self._scale if self._is_scaled and not is_normalised else x
 
 
 class _OneHot(nn.Module):

@@ -1,4 +1,4 @@
-"""Observations brought to mean 0 and deviation 1 by what was seen so far; part of the policy's weights."""
+"""Observations brought to mean 0 and std 1 by what was seen so far; part of the policy's weights."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from torch import nn
 
 from ludus.data import nest as nests
 from ludus.data.nest import Nest
+from ludus.data.spec import ArraySpec
+from ludus.learn.networks.config import NetworkConfig
+from ludus.learn.networks.encoder import has_no_scale
 
 __all__ = ["Normaliser"]
 
@@ -19,19 +22,24 @@ _EPS = 1e-8
 
 
 class Normaliser(nn.Module):
-    """Counts, means and squared deviations of every float leaf; integer leaves (images, choices) pass unchanged.
+    """Counts, means and variances of every float leaf, and of integers that have no scale of their own.
 
-    So do leaves without a number; where there is nothing else, nothing is done.
+    Those are integers that our networks read as numbers and whose spec does not bound them; as with images, the
+    entries of such a leaf with several axes share one mean and one variance. All other leaves pass unchanged.
     """
 
-    def __init__(self, obs: Nest) -> None:
+    def __init__(self, obs: Nest, config: NetworkConfig) -> None:
         super().__init__()
         self._paths = nests.paths(obs)
-        self._is_float = [leaf.dtype.kind == "f" and 0 not in leaf.shape for leaf in nests.leaves(obs)]
-        for index, leaf in enumerate(nests.leaves(obs)):
-            if self._is_float[index]:
-                self.register_buffer(f"mean_{index}", torch.zeros(leaf.shape))
-                self.register_buffer(f"variance_{index}", torch.ones(leaf.shape))
+        leaves = nests.leaves(obs)
+        self._num_axes = [len(leaf.shape) for leaf in leaves]
+        self._is_on = [0 not in leaf.shape and _is_normalised(leaf, config) for leaf in leaves]
+        for index, leaf in enumerate(leaves):
+            if self._is_on[index]:
+                is_shared = leaf.dtype.kind != "f" and len(leaf.shape) > 1
+                shape = () if is_shared else leaf.shape
+                self.register_buffer(f"mean_{index}", torch.zeros(shape))
+                self.register_buffer(f"variance_{index}", torch.ones(shape))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     def forward(self, obs: Nest) -> Nest:
@@ -39,7 +47,7 @@ class Normaliser(nn.Module):
         return nests.map(lambda leaf: self._scaled(leaf, next(index)), obs)
 
     def _scaled(self, leaf: torch.Tensor, index: int) -> Any:
-        if not self._is_float[index]:
+        if not self._is_on[index]:
             return leaf
         mean, variance = getattr(self, f"mean_{index}"), getattr(self, f"variance_{index}")
         return ((leaf - mean) * torch.rsqrt(variance + _EPS)).clamp(-_CLIP, _CLIP)
@@ -53,21 +61,19 @@ class Normaliser(nn.Module):
     @torch.no_grad()
     def update(self, obs: Nest, reduce: Any = None) -> None:
         """Take in observations `[..., leaf]`: the parallel variance of Chan et al. `reduce` sums over trainer ranks."""
-        if not any(self._is_float):
+        if not any(self._is_on):
             return
         leaves = nests.leaves(obs)
-        num_axes = next(
-            leaf.dim() - getattr(self, f"mean_{index}").dim()
-            for index, leaf in enumerate(leaves)
-            if self._is_float[index]
-        )
-        rows = float(torch.tensor(leaves[0].shape[:num_axes]).prod())
+        rows = float(leaves[0].shape[: leaves[0].dim() - self._num_axes[0]].numel())
         for index, leaf in enumerate(leaves):
-            if not self._is_float[index]:
+            if not self._is_on[index]:
                 continue
             mean, variance = getattr(self, f"mean_{index}"), getattr(self, f"variance_{index}")
             flat = leaf.reshape(-1, *mean.shape).double()
-            sums = torch.stack([flat.sum(0), (flat * flat).sum(0), torch.full_like(mean, rows, dtype=torch.float64)])
+            share = rows / flat.shape[0]  # of a row in what is summed: less than 1 where entries share a mean
+            sums = torch.stack(
+                [flat.sum(0) * share, (flat * flat).sum(0) * share, torch.full_like(mean, rows, dtype=torch.float64)]
+            )
             if reduce is not None:
                 reduce(sums)
             total = sums[2]
@@ -80,3 +86,8 @@ class Normaliser(nn.Module):
             variance.copy_(merged.clamp_min(0.0).float())
             joined = float(total.flatten()[0])
         self.count += joined
+
+
+def _is_normalised(leaf: ArraySpec, config: NetworkConfig) -> bool:
+    """A user's model is given integers as they are: it may look something up by them."""
+    return leaf.dtype.kind == "f" or (config.model is None and has_no_scale(leaf, config))

@@ -59,7 +59,7 @@ class Policy(nn.Module):
             self.model = models.build_model(spec.obs, self.head.num_outputs, spec.network)
         self.memory_spec: Nest = getattr(self.model, "memory_spec", None)
         self.log_std = nn.Parameter(torch.full((self.head.num_free,), spec.log_std)) if self.head.num_free else None
-        self.normaliser = Normaliser(spec.obs) if spec.normalise_obs else None
+        self.normaliser = Normaliser(spec.obs, spec.network) if spec.normalise_obs else None
         self.value_scale = ValueScale() if spec.normalise_returns else None
         self.has_modes = spec.network.model is not None  # ours have none
         if self.has_modes:
