@@ -15,8 +15,8 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from ludus.gateway.actor import Actor
-from ludus.gateway.http.connection import HttpLimits
-from ludus.gateway.openapi import document
+from ludus.gateway.http.limits import HttpLimits
+from ludus.gateway.http.openapi import document
 from ludus.testing.gateways import EchoActor, serving
 from ludus.testing.http_fuzz import HttpFuzz, _Script, new_seed
 

@@ -16,8 +16,8 @@ from ludus import errors
 from ludus.gateway.actor import Actor
 from ludus.gateway.auth import sign
 from ludus.gateway.gateway import Gateway, GatewayOptions
-from ludus.gateway.http.connection import HttpLimits
-from ludus.gateway.sessions import SessionLimits
+from ludus.gateway.http.limits import HttpLimits
+from ludus.gateway.session_core import SessionLimits
 
 
 class Echo(Actor):
@@ -496,7 +496,7 @@ async def test_a_refusal_is_sent_also_when_the_game_was_slow_to_read():
         client.write(data=b"0.2")
         client.writer.write(b"nonsense\r\n\r\n")
         await asyncio.sleep(0.05)
-        (connection,) = gateway._connections
+        (connection,) = gateway.http.connections
         connection.pause_writing()
         connection.resume_writing()
         assert (await client.read())[2] == b"0.2/1"
@@ -508,9 +508,9 @@ async def test_a_failure_of_the_server_itself_has_an_id_and_a_traceback_in_the_l
     def fail(step, done):
         raise RuntimeError("as the test wants it")
 
-    with _logged("ludus.gateway.http.connection") as lines:
+    with _logged("ludus.gateway.http.answers") as lines:
         async with serving() as gateway:
-            gateway.sessions.step = fail
+            gateway.step = fail
             status, _, body = await (await connect(gateway)).ask(data=b"x")
             client = await connect(gateway)
             client.write(path="/metrics", method="GET")  # which is answered later
@@ -519,6 +519,7 @@ async def test_a_failure_of_the_server_itself_has_an_id_and_a_traceback_in_the_l
             status_behind, _, body_behind = await asyncio.wait_for(client.read(), 5)
     assert (status, status_behind) == (500, 500)
     for line, told in zip(lines, (body, body_behind), strict=True):
+        assert json.loads(told)["code"] == "server_failed"
         assert json.loads(told)["id"] in line
         assert "as the test wants it" in line
 

@@ -14,7 +14,7 @@ from typing import Any
 from ludus.cli import options
 from ludus.gateway.client import check_header
 from ludus.gateway.gateway import GatewayOptions
-from ludus.gateway.sessions import SessionLimits
+from ludus.gateway.session_core import SessionLimits
 from ludus.options import option
 from ludus.remote.fake.actor import FakeActor
 
