@@ -27,8 +27,9 @@ from lying_server import LIES, LyingServer
 
 from ludus import errors
 from ludus.gateway.actor import Actor
-from ludus.gateway.async_client import AsyncGameClient
-from ludus.gateway.client import Course, GameClient, GameError, Place
+from ludus.gateway.client import GameClient, GameError, Place
+from ludus.gateway.client.aio import AsyncGameClient
+from ludus.gateway.client.protocol import Course
 from ludus.gateway.session import current
 from ludus.testing.gateways import CountingActor, CuttingProxy, EchoActor, serving
 
@@ -324,6 +325,53 @@ def test_a_server_that_stays_full_is_given_up() -> None:
             with pytest.raises(GameError) as raised:
                 game.start()
         assert raised.value.code == "overloaded"
+
+
+def fail_at(url: Any, number: int, *, has_run: bool) -> None:
+    """The gateway itself fails at the first step of this number, before it runs or after it."""
+    step_of_gateway, failed = url.gateway.step, []
+
+    def step(step: Any, done: Any) -> None:
+        if step.number != number or failed:
+            step_of_gateway(step, done)
+            return
+        failed.append(step)
+        if has_run:
+            step_of_gateway(step, lambda outcome: None)
+        raise RuntimeError("as the test wants it")
+
+    url.call(lambda: setattr(url.gateway, "step", step))
+
+
+@pytest.mark.parametrize(("has_run", "following"), [(False, b"2:y"), (True, b"3:y")])
+def test_after_a_failure_of_the_server_itself_the_number_is_found_out(has_run: bool, following: bytes) -> None:
+    with serving(CountingActor) as url, GameClient(url) as game:
+        fail_at(url, 2, has_run=has_run)
+        game.start()
+        assert game.tick(b"x") == b"1:x"
+        with pytest.raises(GameError) as raised:
+            game.tick(b"x")
+        assert (raised.value.code, raised.value.status) == ("server_failed", 500)
+        assert game.tick(b"y") == following
+
+
+@pytest.mark.parametrize(("has_run", "following"), [(False, b"2:y"), (True, b"3:y")])
+def test_after_a_failure_of_the_server_itself_an_event_loop_finds_out_the_number(
+    has_run: bool, following: bytes
+) -> None:
+    async def play(url: str) -> bytes:
+        game = AsyncGameClient(url)
+        await game.start()
+        await game.tick(b"x")
+        with pytest.raises(GameError, match="server_failed"):
+            await game.tick(b"x")
+        answer = await game.tick(b"y")
+        game.close()
+        return answer
+
+    with serving(CountingActor) as url:
+        fail_at(url, 2, has_run=has_run)
+        assert asyncio.run(play(url)) == following
 
 
 def test_versions_are_read_from_the_answer() -> None:
@@ -919,6 +967,15 @@ def test_the_cpp_client_knows_the_rest_of_the_protocol(
         assert _drive(compiled, mode, str(url.port)) == lines
 
 
+@pytest.mark.parametrize(("has_run", "following"), [(False, "2:x"), (True, "3:x")])
+def test_the_cpp_client_finds_out_the_number_after_a_failure_of_the_server_itself(
+    compiled: Path, has_run: bool, following: str
+) -> None:
+    with serving(CountingActor) as url:
+        fail_at(url, 2, has_run=has_run)
+        assert _drive(compiled, "failing", str(url.port)) == ["started", "1:x", "server_failed 16", following]
+
+
 def test_the_cpp_client_does_not_repeat_a_step_without_a_number(compiled: Path) -> None:
     with serving(CountingActor) as url, CuttingProxy(url.port, every=2, keep=10) as proxy:
         assert _drive(compiled, "unnumbered", str(proxy.port)) == ["started", "outcome_unknown 0"]
@@ -966,6 +1023,7 @@ const plays = {
   stateless: async (game) => [await told(game.stateless("a")), await told(game.stateless("b"))],
   deadline: async (game) => [await told(game.tick("300", { deadlineMs: 20 })), await told(game.tick("1"))],
   failing: async (game) => [await told(game.tick("x")), await told(game.tick("x")), await told(game.tick("x"))],
+  server_failing: async (game) => [await told(game.tick("x")), await told(game.tick("x")), await told(game.tick("x"))],
   versions: async (game) => { await game.tick("x"); return game.versions; },
   unnumbered: async (game) => [await told(game.tick("x"))],
   losses: async (game) => { const all = []; for (const data of %s) all.push(await told(game.tick(data))); return all; },
@@ -1010,6 +1068,9 @@ def test_the_js_client_knows_the_rest_of_the_protocol(tmp_path: Path) -> None:
         counting = stack.enter_context(serving(CountingActor))
         proxy = stack.enter_context(CuttingProxy(counting.port, every=2, keep=10))
         words.append(f"unnumbered,{proxy.url}")
+        failing = stack.enter_context(serving(CountingActor))
+        fail_at(failing, 2, has_run=False)
+        words.append(f"server_failing,{failing}")
         words.append(f"signed,{stack.enter_context(serving(SlowActor, secret='S'))}")
         words.append(f"large,{stack.enter_context(serving(CountingActor, max_body_bytes=1000))}")
         lossy = stack.enter_context(losing(stack.enter_context(serving(CountingActor)).port))
@@ -1022,6 +1083,7 @@ def test_the_js_client_knows_the_rest_of_the_protocol(tmp_path: Path) -> None:
         "stateless": ["1:a", "2:b"],
         "deadline": ["deadline_exceeded 504", "done 1"],
         "failing": ["1:x", "actor_failed 500", "3:x"],
+        "server_failing": ["1:x", "server_failed 500", "2:x"],
         "versions": {"policy": 7, "critic": 3},
         "unnumbered": ["outcome_unknown 0"],
         "losses": [each.replace("?", "outcome_unknown 0") for each in LOST],
