@@ -5,7 +5,7 @@ import os
 import pytest
 
 from ludus.gateway.auth import Auth, sign
-from ludus.gateway.http.step_headers import parse_step
+from ludus.gateway.http.wire import parse_step
 from ludus.gateway.spent import Spent
 from ludus.gateway.step import Step
 

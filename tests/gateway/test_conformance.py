@@ -97,7 +97,7 @@ def _ageless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _own_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server whose problems are of its own kind."""
-    monkeypatch.setattr("ludus.gateway.http.answers.response", _plain_response)
+    monkeypatch.setattr("ludus.gateway.http.outbox.response", _plain_response)
 
 
 def _plain_response(answer: Answer, keep_alive: bool) -> bytes:

@@ -508,7 +508,7 @@ async def test_a_failure_of_the_server_itself_has_an_id_and_a_traceback_in_the_l
     def fail(step, done):
         raise RuntimeError("as the test wants it")
 
-    with _logged("ludus.gateway.http.answers") as lines:
+    with _logged("ludus.gateway.http.outbox") as lines:
         async with serving() as gateway:
             gateway.step = fail
             status, _, body = await (await connect(gateway)).ask(data=b"x")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ludus.gateway.http.step_headers import parse_step
-from ludus.gateway.http.wire import PROBLEMS, answer_of, head_of, response
+from ludus.gateway.http.wire import PROBLEMS, answer_of, head_of, parse_step, response
 from ludus.gateway.session import Session
 from ludus.gateway.step import BadStep, Outcome
 

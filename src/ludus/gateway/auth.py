@@ -43,6 +43,8 @@ def sign(
 class Auth:
     """Checks requests. With both a token and a secret, either lets one in; with neither, everybody is.
 
+    Headers are given by their names in lower case; a door whose protocol has none gives what stands for them.
+
     `path` is where it keeps the signatures of starts, `others` are the files of other workers. Without a path, those
     that a predecessor of this process has seen are good again.
     """

@@ -1,4 +1,4 @@
-"""One connection of a game: its requests are read as they come. `answers.py` is the other half.
+"""One connection of a game: its requests are read as they come. `outbox.py` has the other half.
 
 The way of a tick: `data_received` → httptools → `on_message_complete` → `HttpDoor.handle` → the gateway → `Request` →
 `Answers.send`. Nothing is scheduled on it for an actor whose method is an ordinary one.
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import httptools
 
-from ludus.gateway.http.answers import CLOSE, KEEP, Answers, Request, failed
 from ludus.gateway.http.head_rules import check_coding, check_headers, check_version
+from ludus.gateway.http.outbox import CLOSE, KEEP, Answers, Request, failed
 from ludus.gateway.http.wire import RETRY, Answer, problem, response
 
 if TYPE_CHECKING:

@@ -13,14 +13,12 @@ import msgspec
 
 from ludus.gateway.auth import Auth
 from ludus.gateway.handover import Takeover
-from ludus.gateway.http.answers import Request
 from ludus.gateway.http.connection import Connection
 from ludus.gateway.http.limits import HttpLimits, HttpStats
 from ludus.gateway.http.openapi import document
-from ludus.gateway.http.outbox import Outbox
-from ludus.gateway.http.step_headers import parse_step
+from ludus.gateway.http.outbox import Outbox, Request
 from ludus.gateway.http.turns import Turns
-from ludus.gateway.http.wire import RETRY, Answer, answer_of, problem
+from ludus.gateway.http.wire import RETRY, Answer, answer_of, parse_step, problem
 from ludus.gateway.metrics import StepMetrics, render
 from ludus.gateway.step import BadStep, Step
 
