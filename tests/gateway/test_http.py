@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import socket
 import ssl
 import time
+import weakref
 
 import pytest
 import trustme
@@ -501,6 +503,24 @@ async def test_a_refusal_is_sent_also_when_the_game_was_slow_to_read():
         connection.resume_writing()
         assert (await client.read())[2] == b"0.2/1"
         assert (await asyncio.wait_for(client.read(), 5))[0] == 400
+
+
+@run
+async def test_a_connection_that_is_gone_is_freed_without_a_garbage_collection():
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving() as gateway:
+            client = await connect(gateway)
+            await client.ask(data=b"x")
+            gone = weakref.ref(next(iter(gateway.http.connections)))
+            client.writer.close()
+            while gateway.http.connections:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)
+            assert gone() is None
+    finally:
+        gc.enable()
 
 
 @run

@@ -99,6 +99,7 @@ class Connection(asyncio.Protocol):
         self._pending_bytes = 0
         self._drop_input()
         self._parser = None
+        del self._answers.connection  # they hold each other, and garbage is collected seldom
         if self in self._door.connections:
             self._door.connections.discard(self)
             self._stats.num_connections -= 1

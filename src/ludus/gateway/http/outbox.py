@@ -89,7 +89,7 @@ class Answers:
     """The sending half of a `Connection`."""
 
     def __init__(self, connection: Connection, door: HttpDoor) -> None:
-        self._connection = connection
+        self.connection = connection
         self._door = door
         self._stats = door.stats
         self._outbox = door.outbox
@@ -109,8 +109,8 @@ class Answers:
         if self.is_closing or not pending or pending[0] is not request:
             return  # the game is gone
         pending.popleft()
-        if self._connection.held_bytes:
-            self._connection.release(request.held_bytes)
+        if self.connection.held_bytes:
+            self.connection.release(request.held_bytes)
         if type(answer) is not Outcome or answer.code or request.persistence or request.method == b"HEAD":
             self._write(answer, request)
         else:
@@ -125,7 +125,7 @@ class Answers:
         if pending and not self.is_closing:
             asyncio.get_running_loop().call_soon(self._handle_next)
         elif self.is_unusual:
-            self._connection.after_last()
+            self.connection.after_last()
 
     def _handle_next(self) -> None:
         if self.pending and not self.is_closing:
@@ -144,14 +144,14 @@ class Answers:
         self._stats.bytes_out += len(data)
         self._outbox.send(self.transport, data)
         if request.persistence == CLOSE:
-            self._connection.hang_up()
+            self.connection.hang_up()
         elif not self.is_writable:
             self._check_unsent()
 
     def _check_unsent(self) -> None:
         """Cut off a game that asks and does not read the answers."""
         if self.transport.get_write_buffer_size() > self._door.limits.max_unsent_bytes:
-            self._connection.abort()
+            self.connection.abort()
 
     def send_refusal(self, answer: Answer) -> None:
         """The last that is sent. Hanging up at once, while the game sends, would take the answer from it."""
@@ -160,7 +160,7 @@ class Answers:
         self._stats.bytes_out += len(data)
         self._outbox.send(self.transport, data)
         self._outbox.flush()
-        self._connection.throw_away()
+        self.connection.throw_away()
         if self.transport.can_write_eof():
             self.transport.write_eof()
             asyncio.get_running_loop().call_later(_LINGER_S, self.transport.abort)

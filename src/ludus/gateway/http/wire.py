@@ -97,22 +97,21 @@ def answer_of(outcome: Outcome) -> Answer:
         if outcome.retry_after_s:
             headers = {b"retry-after": b"%d" % outcome.retry_after_s}
         return problem(outcome.code, outcome.detail, headers=headers, **outcome.members)
-    return Answer(200, outcome.body, headers=_session_headers(outcome.session, outcome.versions))
+    headers = {name.encode(): value.encode() for name, value in _session_headers(outcome).items()}
+    return Answer(200, outcome.body, headers=headers)
 
 
-def _session_headers(session: str | None, versions: Mapping[str, int]) -> Mapping[bytes, bytes]:
-    if session is None:
-        return _NO_HEADERS
-    headers = {b"session": session.encode()}
-    if versions:
-        headers[b"version"] = ",".join(f"{model}={number}" for model, number in versions.items()).encode()
+def _session_headers(outcome: Outcome) -> dict[str, str]:
+    headers = {} if outcome.session is None else {"session": outcome.session}
+    if outcome.versions:
+        headers["version"] = ",".join([f"{model}={number}" for model, number in outcome.versions.items()])
     return headers
 
 
 def head_of(outcome: Outcome) -> bytes:
     """The response of an answered step up to the number of its bytes: the same as long as the versions are."""
-    data = response(Answer(200, b"", headers=_session_headers(outcome.session, outcome.versions)), b"")
-    return data.removesuffix(b"0\r\n\r\n")
+    lines = "".join([f"{name}: {value}\r\n" for name, value in _session_headers(outcome).items()])
+    return f"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\n{lines}content-length: ".encode()
 
 
 def response(answer: Answer, persistence: bytes) -> bytes:
