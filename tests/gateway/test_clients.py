@@ -195,7 +195,7 @@ def test_one_connection_carries_all_steps() -> None:
         for _ in range(10):
             game.tick(b"x")
         game.end()
-        assert url.call(url.gateway.figures)["num_accepted"] == 1
+        assert url.call(url.gateway.stats)["num_accepted"] == 1
 
 
 def test_a_session_without_an_id_has_another_one_each_time() -> None:
@@ -232,7 +232,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_opened_again_without_a
     with serving(CountingActor, idle_s=0.2) as url, GameClient(url, "idle", numbered=False) as game:
         game.start()
         for _ in range(200):
-            if not url.call(lambda: url.gateway.figures()["num_connections"]):
+            if not url.call(lambda: url.gateway.stats()["num_connections"]):
                 break
             threading.Event().wait(0.02)
         assert game.tick(b"x") == b"1:x"
@@ -924,7 +924,7 @@ def expected(num_ticks: int) -> list[str]:
 def test_a_program_of_another_language_plays_a_session_over_one_connection(program: Program) -> None:
     with serving(CountingActor) as url:
         assert program.play(url.port, "other", 20) == expected(20)
-        figures = url.call(url.gateway.figures)
+        figures = url.call(url.gateway.stats)
     assert figures["num_steps"] == 21  # the start is not counted as a step
     assert figures["num_accepted"] <= 2
 
@@ -934,7 +934,7 @@ def test_every_tick_of_another_language_runs_once_though_connections_are_cut(pro
     with serving(CountingActor) as url, CuttingProxy(url.port, every=3, keep=keep) as proxy:
         assert program.play(proxy.port, "cut", NUM_TICKS) == expected(NUM_TICKS)
         assert proxy.num_cuts > NUM_TICKS // 4
-        figures = url.call(url.gateway.figures)
+        figures = url.call(url.gateway.stats)
     assert figures["num_steps"] == NUM_TICKS + 1
     assert figures["num_repeats"] >= proxy.num_cuts - 1
 
@@ -979,7 +979,7 @@ def test_the_cpp_client_finds_out_the_number_after_a_failure_of_the_server_itsel
 def test_the_cpp_client_does_not_repeat_a_step_without_a_number(compiled: Path) -> None:
     with serving(CountingActor) as url, CuttingProxy(url.port, every=2, keep=10) as proxy:
         assert _drive(compiled, "unnumbered", str(proxy.port)) == ["started", "outcome_unknown 0"]
-        assert url.call(url.gateway.figures)["num_steps"] == 1
+        assert url.call(url.gateway.stats)["num_steps"] == 1
 
 
 @pytest.mark.parametrize("size", [0, 1, 55, 56, 63, 64, 65, 1000])
@@ -1076,7 +1076,7 @@ def test_the_js_client_knows_the_rest_of_the_protocol(tmp_path: Path) -> None:
         lossy = stack.enter_context(losing(stack.enter_context(serving(CountingActor)).port))
         words.append(f"losses,http://127.0.0.1:{lossy}")
         done = subprocess.run(["node", str(script), *words], capture_output=True, text=True, timeout=60, check=False)
-        num_steps = counting.call(counting.gateway.figures)["num_steps"]
+        num_steps = counting.call(counting.gateway.stats)["num_steps"]
     assert done.stderr == ""
     lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert {mode: json.loads(told) for mode, told in lines.items()} == {

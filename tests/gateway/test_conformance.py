@@ -51,7 +51,7 @@ def test_two_workers_on_one_port_keep_every_rule_together(tmp_path: Path) -> Non
     workers = [GatewayThread(CountingActor, options, index=index, size=2) for index in range(2)]
     with workers[0] as one, workers[1]:
         report = conformance.check(one.url, token="T", secret="S")
-        steps = [each.call(each.gateway.figures)["num_steps"] for each in workers]
+        steps = [each.call(each.gateway.stats)["num_steps"] for each in workers]
     assert report.passed, report.text
     assert min(steps) > 0
 

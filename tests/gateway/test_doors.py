@@ -70,6 +70,6 @@ def test_a_door_reaches_the_sessions_of_all_workers(tmp_path):
                 assert (await doors[0].ask("start", session, b"x", 0)).session == session
                 assert (await doors[1].ask("tick", session, b"y", 1)).body == b"y/1"
             assert sum(len(worker.sessions) for worker in workers) == 6
-            assert all(worker.figures()["num_forwarded"] for worker in workers)
+            assert all(worker.stats()["num_forwarded"] for worker in workers)
 
     play()

@@ -156,9 +156,9 @@ def test_requests_that_are_new_in_every_run_harm_nobody():
         assert report.num_requests > 0
         expect_alive(url)
         until = time.monotonic() + 60
-        while url.call(lambda: url.gateway.figures()["buffered_bytes"]) and time.monotonic() < until:
+        while url.call(lambda: url.gateway.stats()["buffered_bytes"]) and time.monotonic() < until:
             time.sleep(0.01)
-        assert url.call(lambda: url.gateway.figures()["buffered_bytes"]) == 0
+        assert url.call(lambda: url.gateway.stats()["buffered_bytes"]) == 0
 
 
 def test_the_fuzzer_notices_what_is_wrong():

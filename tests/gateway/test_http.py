@@ -384,7 +384,7 @@ def test_any_connection_carries_any_session_whichever_worker_has_it(tmp_path):
             told = json.loads((await clients[0].ask(path="/sessions", method="GET"))[2])
             assert told["num_sessions"] == 24
             assert {each["worker"] for each in told["sessions"]} == {0, 1, 2}
-            assert sum(worker.figures()["num_forwarded"] for worker in workers) > 24
+            assert sum(worker.stats()["num_forwarded"] for worker in workers) > 24
             for number in range(24):
                 assert (await clients[0].ask("end", f"s{number}"))[2] == b"3"
 

@@ -236,9 +236,9 @@ class Gateway:
         if what.startswith(_SPEND):
             refused = self.auth.use(Step(None, "", b"", signature=what.removeprefix(_SPEND)))
             return "" if refused is None else refused.detail
-        return list(self.sessions.describe()) if what == "sessions" else self.figures()
+        return list(self.sessions.describe()) if what == "sessions" else self.stats()
 
-    def figures(self) -> dict[str, Any]:
+    def stats(self) -> dict[str, Any]:
         """All counters, as plain data."""
         stats = self.sessions.stats
         return {

@@ -85,7 +85,7 @@ class GatewayService(Worker):
         return 0
 
     def _stats(self) -> Mapping[str, Any]:
-        return self._thread.gateway.figures()
+        return self._thread.gateway.stats()
 
     def _exit(self) -> None:
         if self._beat is not None:

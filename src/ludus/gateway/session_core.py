@@ -55,7 +55,7 @@ class SessionStats:
 
 
 class SessionCore:
-    """Used from one event loop. `make_actor` makes one for each session; `journal` is told of starts and ends.
+    """Used from one event loop. `make_actor` makes one for each session; `journal` gets starts and ends.
 
     `route` says what a session plays whose game does not ask for a version, `stateless_route` what a stateless tick
     plays. `spend` is called with each signed, numbered start that begins a session, and says why it must not, if so.
@@ -394,7 +394,7 @@ class SessionCore:
 
         def stop() -> None:
             actor, session = live.actor, live.session
-            if session.end_reason or actor is None:  # it has ended meanwhile, or it never began
+            if session.end_reason or actor is None:  # it has ended since, or it never began
                 if then is not None:
                     then()
                 return

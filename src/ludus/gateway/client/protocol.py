@@ -35,7 +35,7 @@ _MAX_PAUSE_S = 5.0
 
 
 class GameError(errors.RpcError):
-    """The server answered with a problem. `code` says which, `members` has what else it told."""
+    """The server answered with a problem. `code` says which, `members` has what else it said."""
 
     def __init__(self, code: str, status: int, detail: str, members: Mapping[str, Any] | None = None) -> None:
         super().__init__(f"{code} ({status}): {detail}")
@@ -219,7 +219,7 @@ class Course:
         return min(max(self._next_pause(), _seconds(header("retry-after"))), _MAX_PAUSE_S)
 
     def _finds(self, expected: Any) -> bool:
-        """Whether the server told which of the doubted numbers was free; the step takes that one."""
+        """Whether the server says which of the doubted numbers was free; the step takes that one."""
         if self._kind not in ("tick", "end") or self._doubted is None or not isinstance(expected, int):
             return False
         if not self._doubted <= expected < self.number:
@@ -252,7 +252,7 @@ class Course:
                 self._doubted = self.number
 
     def _settle(self) -> None:
-        """The server told which numbers are taken."""
+        """It is known which numbers are taken."""
         self._doubted = None
         self._is_open = False
 
@@ -301,7 +301,7 @@ class BaseGameClient:
 
     @property
     def versions(self) -> dict[str, int]:
-        """The model versions that the session plays, as the last answer told."""
+        """The model versions that the session plays, as the last answer said."""
         return dict(self._course.versions)
 
     @property
