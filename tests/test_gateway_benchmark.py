@@ -253,4 +253,4 @@ def test_the_gateway_answers_it_without_an_error(load, tmp_path):
         loop.close()
     assert found["requests"] > 100
     assert found["errors"] == found["wrong"] == found["disconnects"] == 0
-    assert gateway.figures()["num_started"] == gateway.figures()["ended"]["asked"] == 16
+    assert gateway.stats()["num_started"] == gateway.stats()["ended"]["asked"] == 16

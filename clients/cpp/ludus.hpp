@@ -533,6 +533,7 @@ private:
                 const bool has_run = error.code == "actor_failed" || error.code == "invalid_observation" ||
                                      error.code == "deadline_exceeded";
                 if (has_run && (kind == "tick" || kind == "end")) ran();
+                if (error.code == "server_failed" && !kind.empty()) lose();  // it may have run
                 if (!kind.empty() && finds(error)) {
                     ++left;  // this sending does not count
                     continue;
@@ -571,7 +572,7 @@ private:
         settle();
     }
 
-    // The present step was sent, and no answer came: its number may be taken or free.
+    // The present step was sent, and it is not known whether it ran: its number may be taken or free.
     void lose() {
         is_open_ = true;
         if (doubted_ < 0) doubted_ = number_;

@@ -94,6 +94,7 @@ export class Game {
         }
         const error = problem(response.status, answer);
         if (RAN.has(error.code) && (kind === "tick" || kind === "end")) this.#ran();
+        if (error.code === "server_failed" && kind !== null) this.#lose(); // it may have run
         if (kind !== null && this.#finds(error)) {
           left++; // this sending does not count
           continue;
@@ -125,7 +126,7 @@ export class Game {
     this.#settle();
   }
 
-  // The present step was sent, and no answer came: its number may be taken or free.
+  // The present step was sent, and it is not known whether it ran: its number may be taken or free.
   #lose() {
     this.#isOpen = true;
     this.#doubted ??= this.#number;

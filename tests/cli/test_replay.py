@@ -8,7 +8,7 @@ import pytest
 from ludus.cli.main import main
 from ludus.gateway.actor import Actor
 from ludus.gateway.record import Recorder
-from ludus.gateway.sessions import Sessions
+from ludus.gateway.session_core import SessionCore
 from ludus.gateway.step import Step
 
 ACTORS = """
@@ -34,7 +34,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "replayed_actors.py").write_text(ACTORS)
     monkeypatch.syspath_prepend(tmp_path)
     recorder = Recorder(tmp_path / "log")
-    sessions = Sessions(Recorded, observer=recorder)
+    sessions = SessionCore(Recorded, observer=recorder)
     answers = []
     for kind, data in (("start", b""), *(("tick", b"%d" % number) for number in range(5)), ("end", b"")):
         sessions.step(Step(kind, "a", data), answers.append)

@@ -6,8 +6,8 @@ import os
 
 from ludus.gateway.actor import Actor
 from ludus.gateway.session import current
-from ludus.gateway.sessions import SessionLimits, Sessions
-from ludus.gateway.step import Answer, Step
+from ludus.gateway.session_core import SessionCore, SessionLimits
+from ludus.gateway.step import Outcome, Step
 
 
 class Clock:
@@ -66,16 +66,16 @@ class House:
         self.log = []
         self.clock = Clock()
         Slow.gates = {}
-        self.sessions = Sessions(
+        self.sessions = SessionCore(
             lambda: cls(self.log), limits=SessionLimits(**limits), clock=self.clock, journal=journal, **(more or {})
         )
 
-    def send(self, kind, session="a", data=b"", number=None, **more) -> asyncio.Future[Answer]:
+    def send(self, kind, session="a", data=b"", number=None, **more) -> asyncio.Future[Outcome]:
         future = asyncio.get_running_loop().create_future()
         self.sessions.step(Step(kind, session, data, number, **more), future.set_result)
         return future
 
-    def now(self, *args, **kwargs) -> Answer:
+    def now(self, *args, **kwargs) -> Outcome:
         future = self.send(*args, **kwargs)
         assert future.done(), "an ordinary method is answered at once"
         return future.result()

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from ludus.gateway.auth import Auth, sign
+from ludus.gateway.http.wire import parse_step
 from ludus.gateway.spent import Spent
 from ludus.gateway.step import Step
 
@@ -18,7 +19,7 @@ def request(time_ms, *, signed=None, **headers):
     )  # fmt: skip
     sent = {"key": "k", "time": str(time_ms), "token": token, **headers}
     found = {name.encode(): value.encode() for name, value in sent.items()}
-    return found, Step.parse(found, b"x")
+    return found, parse_step(found, b"x")
 
 
 def code(auth, headers, step):

@@ -27,8 +27,9 @@ from lying_server import LIES, LyingServer
 
 from ludus import errors
 from ludus.gateway.actor import Actor
-from ludus.gateway.async_client import AsyncGameClient
-from ludus.gateway.client import Course, GameClient, GameError, Place
+from ludus.gateway.client import GameClient, GameError, Place
+from ludus.gateway.client.aio import AsyncGameClient
+from ludus.gateway.client.protocol import Course
 from ludus.gateway.session import current
 from ludus.testing.gateways import CountingActor, CuttingProxy, EchoActor, serving
 
@@ -194,7 +195,7 @@ def test_one_connection_carries_all_steps() -> None:
         for _ in range(10):
             game.tick(b"x")
         game.end()
-        assert url.call(url.gateway.figures)["num_accepted"] == 1
+        assert url.call(url.gateway.stats)["num_accepted"] == 1
 
 
 def test_a_session_without_an_id_has_another_one_each_time() -> None:
@@ -231,7 +232,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_opened_again_without_a
     with serving(CountingActor, idle_s=0.2) as url, GameClient(url, "idle", numbered=False) as game:
         game.start()
         for _ in range(200):
-            if not url.call(lambda: url.gateway.figures()["num_connections"]):
+            if not url.call(lambda: url.gateway.stats()["num_connections"]):
                 break
             threading.Event().wait(0.02)
         assert game.tick(b"x") == b"1:x"
@@ -324,6 +325,53 @@ def test_a_server_that_stays_full_is_given_up() -> None:
             with pytest.raises(GameError) as raised:
                 game.start()
         assert raised.value.code == "overloaded"
+
+
+def fail_at(url: Any, number: int, *, has_run: bool) -> None:
+    """The gateway itself fails at the first step of this number, before it runs or after it."""
+    step_of_gateway, failed = url.gateway.step, []
+
+    def step(step: Any, done: Any) -> None:
+        if step.number != number or failed:
+            step_of_gateway(step, done)
+            return
+        failed.append(step)
+        if has_run:
+            step_of_gateway(step, lambda outcome: None)
+        raise RuntimeError("as the test wants it")
+
+    url.call(lambda: setattr(url.gateway, "step", step))
+
+
+@pytest.mark.parametrize(("has_run", "following"), [(False, b"2:y"), (True, b"3:y")])
+def test_after_a_failure_of_the_server_itself_the_number_is_found_out(has_run: bool, following: bytes) -> None:
+    with serving(CountingActor) as url, GameClient(url) as game:
+        fail_at(url, 2, has_run=has_run)
+        game.start()
+        assert game.tick(b"x") == b"1:x"
+        with pytest.raises(GameError) as raised:
+            game.tick(b"x")
+        assert (raised.value.code, raised.value.status) == ("server_failed", 500)
+        assert game.tick(b"y") == following
+
+
+@pytest.mark.parametrize(("has_run", "following"), [(False, b"2:y"), (True, b"3:y")])
+def test_after_a_failure_of_the_server_itself_an_event_loop_finds_out_the_number(
+    has_run: bool, following: bytes
+) -> None:
+    async def play(url: str) -> bytes:
+        game = AsyncGameClient(url)
+        await game.start()
+        await game.tick(b"x")
+        with pytest.raises(GameError, match="server_failed"):
+            await game.tick(b"x")
+        answer = await game.tick(b"y")
+        game.close()
+        return answer
+
+    with serving(CountingActor) as url:
+        fail_at(url, 2, has_run=has_run)
+        assert asyncio.run(play(url)) == following
 
 
 def test_versions_are_read_from_the_answer() -> None:
@@ -876,7 +924,7 @@ def expected(num_ticks: int) -> list[str]:
 def test_a_program_of_another_language_plays_a_session_over_one_connection(program: Program) -> None:
     with serving(CountingActor) as url:
         assert program.play(url.port, "other", 20) == expected(20)
-        figures = url.call(url.gateway.figures)
+        figures = url.call(url.gateway.stats)
     assert figures["num_steps"] == 21  # the start is not counted as a step
     assert figures["num_accepted"] <= 2
 
@@ -886,7 +934,7 @@ def test_every_tick_of_another_language_runs_once_though_connections_are_cut(pro
     with serving(CountingActor) as url, CuttingProxy(url.port, every=3, keep=keep) as proxy:
         assert program.play(proxy.port, "cut", NUM_TICKS) == expected(NUM_TICKS)
         assert proxy.num_cuts > NUM_TICKS // 4
-        figures = url.call(url.gateway.figures)
+        figures = url.call(url.gateway.stats)
     assert figures["num_steps"] == NUM_TICKS + 1
     assert figures["num_repeats"] >= proxy.num_cuts - 1
 
@@ -919,10 +967,19 @@ def test_the_cpp_client_knows_the_rest_of_the_protocol(
         assert _drive(compiled, mode, str(url.port)) == lines
 
 
+@pytest.mark.parametrize(("has_run", "following"), [(False, "2:x"), (True, "3:x")])
+def test_the_cpp_client_finds_out_the_number_after_a_failure_of_the_server_itself(
+    compiled: Path, has_run: bool, following: str
+) -> None:
+    with serving(CountingActor) as url:
+        fail_at(url, 2, has_run=has_run)
+        assert _drive(compiled, "failing", str(url.port)) == ["started", "1:x", "server_failed 16", following]
+
+
 def test_the_cpp_client_does_not_repeat_a_step_without_a_number(compiled: Path) -> None:
     with serving(CountingActor) as url, CuttingProxy(url.port, every=2, keep=10) as proxy:
         assert _drive(compiled, "unnumbered", str(proxy.port)) == ["started", "outcome_unknown 0"]
-        assert url.call(url.gateway.figures)["num_steps"] == 1
+        assert url.call(url.gateway.stats)["num_steps"] == 1
 
 
 @pytest.mark.parametrize("size", [0, 1, 55, 56, 63, 64, 65, 1000])
@@ -966,6 +1023,7 @@ const plays = {
   stateless: async (game) => [await told(game.stateless("a")), await told(game.stateless("b"))],
   deadline: async (game) => [await told(game.tick("300", { deadlineMs: 20 })), await told(game.tick("1"))],
   failing: async (game) => [await told(game.tick("x")), await told(game.tick("x")), await told(game.tick("x"))],
+  server_failing: async (game) => [await told(game.tick("x")), await told(game.tick("x")), await told(game.tick("x"))],
   versions: async (game) => { await game.tick("x"); return game.versions; },
   unnumbered: async (game) => [await told(game.tick("x"))],
   losses: async (game) => { const all = []; for (const data of %s) all.push(await told(game.tick(data))); return all; },
@@ -1010,18 +1068,22 @@ def test_the_js_client_knows_the_rest_of_the_protocol(tmp_path: Path) -> None:
         counting = stack.enter_context(serving(CountingActor))
         proxy = stack.enter_context(CuttingProxy(counting.port, every=2, keep=10))
         words.append(f"unnumbered,{proxy.url}")
+        failing = stack.enter_context(serving(CountingActor))
+        fail_at(failing, 2, has_run=False)
+        words.append(f"server_failing,{failing}")
         words.append(f"signed,{stack.enter_context(serving(SlowActor, secret='S'))}")
         words.append(f"large,{stack.enter_context(serving(CountingActor, max_body_bytes=1000))}")
         lossy = stack.enter_context(losing(stack.enter_context(serving(CountingActor)).port))
         words.append(f"losses,http://127.0.0.1:{lossy}")
         done = subprocess.run(["node", str(script), *words], capture_output=True, text=True, timeout=60, check=False)
-        num_steps = counting.call(counting.gateway.figures)["num_steps"]
+        num_steps = counting.call(counting.gateway.stats)["num_steps"]
     assert done.stderr == ""
     lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert {mode: json.loads(told) for mode, told in lines.items()} == {
         "stateless": ["1:a", "2:b"],
         "deadline": ["deadline_exceeded 504", "done 1"],
         "failing": ["1:x", "actor_failed 500", "3:x"],
+        "server_failing": ["1:x", "server_failed 500", "2:x"],
         "versions": {"policy": 7, "critic": 3},
         "unnumbered": ["outcome_unknown 0"],
         "losses": [each.replace("?", "outcome_unknown 0") for each in LOST],

@@ -15,8 +15,9 @@ from ludus import errors
 from ludus.gateway import conformance
 from ludus.gateway.conformance import RULES, Finding, Report
 from ludus.gateway.gateway import GatewayOptions
-from ludus.gateway.sessions import Sessions
-from ludus.gateway.step import Answer, Step
+from ludus.gateway.http.wire import Answer
+from ludus.gateway.session_core import SessionCore
+from ludus.gateway.step import Outcome, Step
 from ludus.gateway.thread import GatewayThread
 from ludus.testing.gateways import CountingActor, EchoActor, serving
 
@@ -50,7 +51,7 @@ def test_two_workers_on_one_port_keep_every_rule_together(tmp_path: Path) -> Non
     workers = [GatewayThread(CountingActor, options, index=index, size=2) for index in range(2)]
     with workers[0] as one, workers[1]:
         report = conformance.check(one.url, token="T", secret="S")
-        steps = [each.call(each.gateway.figures)["num_steps"] for each in workers]
+        steps = [each.call(each.gateway.stats)["num_steps"] for each in workers]
     assert report.passed, report.text
     assert min(steps) > 0
 
@@ -70,44 +71,33 @@ def test_every_rule_has_a_code_of_its_own_and_a_sentence() -> None:
 def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that runs repetitions again."""
     counter = itertools.count()
-    original = Sessions._not_next
 
-    def run_again(self: Any, seat: Any, step: Step, done: Any) -> None:
-        if step.number is not None and step.number + 1 == seat.expected:
-            done(Answer(200, b"%d" % next(counter)))
-        else:
-            original(self, seat, step, done)
+    def run_again(self: Any, live: Any, step: Step, done: Any) -> None:
+        done(Outcome(b"%d" % next(counter)))
 
-    monkeypatch.setattr(Sessions, "_not_next", run_again)
+    monkeypatch.setattr(SessionCore, "_do_repeat", run_again)
 
 
 def _lax(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that takes any number."""
-    original = Sessions.step
+    original = SessionCore.step
 
     def any_number(self: Any, step: Step, done: Any) -> None:
-        if step.kind in ("tick", "end") and step.session in self._seats:
-            step.number = self._seats[step.session].expected
+        if step.kind in ("tick", "end") and step.session in self._live:
+            step.number = self._live[step.session].expected
         original(self, step, done)
 
-    monkeypatch.setattr(Sessions, "step", any_number)
+    monkeypatch.setattr(SessionCore, "step", any_number)
 
 
 def _ageless(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that never lets a game come back."""
-    original = Sessions._start
-
-    def refuse(self: Any, step: Step, done: Any) -> None:
-        if step.session in self._seats:
-            step.run = self._seats[step.session].session.run
-        original(self, step, done)
-
-    monkeypatch.setattr(Sessions, "_start", refuse)
+    monkeypatch.setattr(SessionCore, "_do_replace", SessionCore._do_already_started)
 
 
 def _own_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server whose problems are of its own kind."""
-    monkeypatch.setattr("ludus.gateway.http.connection._response", _plain_response)
+    monkeypatch.setattr("ludus.gateway.http.outbox.response", _plain_response)
 
 
 def _plain_response(answer: Answer, keep_alive: bool) -> bytes:

@@ -55,7 +55,7 @@ def test_a_fake_actor_without_answers_echoes_after_a_while() -> None:
 def test_games_play_at_once_and_all_of_it_is_counted() -> None:
     with serving(EchoActor) as url:
         report = fake.FakeGamecore(url, games=8, ticks=10, episodes=2, body_bytes=64).run()
-        figures = url.call(url.gateway.figures)
+        figures = url.call(url.gateway.stats)
     assert report.num_requests == 8 * 2 * (10 + 2)
     assert report.num_ticks == 8 * 2 * 10
     assert report.errors == {}
@@ -93,7 +93,7 @@ def test_a_server_that_is_not_there_is_counted() -> None:
 def test_games_survive_cut_connections_and_say_how_often() -> None:
     with serving(CountingActor) as url, CuttingProxy(url.port, every=10, keep=10) as proxy:
         report = fake.FakeGamecore(proxy.url, games=4, ticks=20, retries=8).run()
-        steps = url.call(url.gateway.figures)["num_steps"]
+        steps = url.call(url.gateway.stats)["num_steps"]
     assert report.errors == {}
     assert report.num_retries == proxy.num_cuts > 0
     assert steps == 4 * 21

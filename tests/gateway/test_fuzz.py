@@ -15,8 +15,8 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from ludus.gateway.actor import Actor
-from ludus.gateway.http.connection import HttpLimits
-from ludus.gateway.openapi import document
+from ludus.gateway.http.limits import HttpLimits
+from ludus.gateway.http.openapi import document
 from ludus.testing.gateways import EchoActor, serving
 from ludus.testing.http_fuzz import HttpFuzz, _Script, new_seed
 
@@ -156,9 +156,9 @@ def test_requests_that_are_new_in_every_run_harm_nobody():
         assert report.num_requests > 0
         expect_alive(url)
         until = time.monotonic() + 60
-        while url.call(lambda: url.gateway.figures()["buffered_bytes"]) and time.monotonic() < until:
+        while url.call(lambda: url.gateway.stats()["buffered_bytes"]) and time.monotonic() < until:
             time.sleep(0.01)
-        assert url.call(lambda: url.gateway.figures()["buffered_bytes"]) == 0
+        assert url.call(lambda: url.gateway.stats()["buffered_bytes"]) == 0
 
 
 def test_the_fuzzer_notices_what_is_wrong():

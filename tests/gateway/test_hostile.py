@@ -10,8 +10,8 @@ from test_http import Client, Echo, Sleeper, connect, run, serving, signed
 
 from ludus.gateway.auth import sign
 from ludus.gateway.gateway import Gateway, GatewayOptions
-from ludus.gateway.http.connection import HttpLimits
-from ludus.gateway.sessions import SessionLimits
+from ludus.gateway.http.limits import HttpLimits
+from ludus.gateway.session_core import SessionLimits
 
 OFFER = b"connection: upgrade\r\nupgrade: h2c\r\n"
 
@@ -67,7 +67,7 @@ def test_wherever_an_offer_of_another_protocol_is_cut_it_is_read_as_one_request(
         async with serving() as gateway:
             client = await connect(gateway)
             await client.ask("start", "a")
-            (connection,) = gateway._connections
+            (connection,) = gateway.http.connections
             for number, at in enumerate(range(len(data)), 1):
                 connection.data_received(data[:at])  # as the transport would
                 connection.data_received(data[at:])
@@ -142,7 +142,7 @@ def test_what_http_forbids_is_refused_by_its_own_status(data, status, code):
             assert (await client.ask(data=b"x"))[0] == 200, "a host that was good before is not the next one's"
             client.writer.write(data)
             assert await refusal(client, status) == code
-            assert gateway.sessions.statistics.num_steps == 1
+            assert gateway.sessions.stats.num_steps == 1
 
     asyncio.run(asyncio.wait_for(test(), 60))
 
@@ -277,7 +277,8 @@ class Wire(asyncio.Transport):
 
 
 def wired(gateway):
-    connection, wire = gateway._connect(), Wire()
+    gateway.http.serve(gateway)
+    connection, wire = gateway.http.connect(), Wire()
     connection.connection_made(wire)
     return connection, wire
 
@@ -291,16 +292,16 @@ async def test_a_connection_with_much_to_parse_lets_others_go_first():
     for connection, wire in hostile:
         connection.data_received(many)
         assert not wire.is_reading_, "until it is parsed, no more is read"
-    num_before = gateway.sessions.statistics.num_steps
+    num_before = gateway.sessions.stats.num_steps
     assert num_before < 1500, "of 4500"
     await asyncio.sleep(0)
     game.data_received(head(b"content-length: 4") + b"game")
     await asyncio.sleep(0)
     assert game_wire.sent.endswith(b"game/%d" % (int(game_wire.sent.rpartition(b"/")[2])))
-    assert gateway.sessions.statistics.num_steps < 3000
+    assert gateway.sessions.stats.num_steps < 3000
     await until(lambda: all(wire.is_reading_ for _, wire in hostile))
     await until(lambda: [wire.sent.count(b"HTTP/1.1 200") for _, wire in hostile] == [1500] * 3)
-    assert gateway._http.buffered_bytes == 0
+    assert gateway.http.stats.buffered_bytes == 0
 
 
 @run
@@ -323,11 +324,11 @@ async def test_a_body_in_many_small_packets_takes_no_more_room_than_its_bytes():
     for _ in range(29_999):
         connection.data_received(b"xy")
     assert isinstance(connection._parts, bytearray)
-    assert gateway._http.buffered_bytes == 59_998
+    assert gateway.http.stats.buffered_bytes == 59_998
     connection.data_received(b"xy")
     await asyncio.sleep(0)
     assert wire.sent.endswith(b"xy/1")
-    assert gateway._http.buffered_bytes == 0
+    assert gateway.http.stats.buffered_bytes == 0
 
 
 class Gated(Echo):
@@ -352,16 +353,16 @@ async def test_what_waits_behind_a_slow_step_is_bounded_and_answered():
                 await client.writer.drain()
 
         sending = asyncio.ensure_future(send())
-        (connection,) = gateway._connections
+        (connection,) = gateway.http.connections
         await until(lambda: connection._is_paused)
         await asyncio.sleep(0.2)
         assert not sending.done(), "24 MB do not fit into the sockets"
-        assert gateway._http.buffered_bytes < 100_000 + 3 * 256 * 1024
+        assert gateway.http.stats.buffered_bytes < 100_000 + 3 * 256 * 1024
         Gated.gate.set()
         answers = await asyncio.wait_for(read_all(client, 400), 60)
         assert {body for _, _, body in answers} == {b"60000"}
         await sending
-        assert gateway._http.buffered_bytes == 0
+        assert gateway.http.stats.buffered_bytes == 0
 
 
 @run
@@ -392,7 +393,7 @@ async def test_all_connections_together_keep_no_more_than_the_limit_and_live_ses
         answers = [asyncio.ensure_future(client.read()) for client in hostile]
         await until(lambda: sum(answer.done() for answer in answers) == 17)
         assert {answer.result()[0] for answer in answers if answer.done()} == {503}
-        await until(lambda: gateway._http.buffered_bytes == 3 * 150_000)
+        await until(lambda: gateway.http.stats.buffered_bytes == 3 * 150_000)
         for number in range(1, 4):
             game.write("tick", "a", bytes(400_000), step=number)
             status, _, body = await asyncio.wait_for(game.read(), 60)
@@ -402,7 +403,7 @@ async def test_all_connections_together_keep_no_more_than_the_limit_and_live_ses
         for client in hostile:
             client.writer.close()
         await asyncio.gather(*answers, return_exceptions=True)
-        await until(lambda: gateway._http.buffered_bytes == 0)
+        await until(lambda: gateway.http.stats.buffered_bytes == 0)
 
 
 @run
@@ -412,8 +413,8 @@ async def test_a_request_that_was_held_up_by_the_server_is_not_called_slow():
         client = await connect(gateway)
         client.write(data=b"x")
         sending = asyncio.ensure_future(drained(client, head(b"content-length: 3000000") + bytes(3_000_000)))
-        await until(lambda: gateway._connections and next(iter(gateway._connections))._is_paused)
-        (connection,) = gateway._connections
+        await until(lambda: gateway.http.connections and next(iter(gateway.http.connections))._is_paused)
+        (connection,) = gateway.http.connections
         connection.began -= 100  # as if it had been held up for so long
         Gated.gate.set()
         await until(lambda: not connection._is_paused)
@@ -454,7 +455,7 @@ async def test_a_signed_episode_cannot_be_played_again_after_its_end():
         assert await client.code(**recorded[2]) == "replayed"
         time.sleep(0.002)
         assert (await client.ask(**episode()[1]))[2] == b"x/1"
-        assert gateway.sessions.statistics.num_started == 2
+        assert gateway.sessions.stats.num_started == 2
 
 
 @run
@@ -470,7 +471,7 @@ async def test_a_recorded_start_does_not_replace_a_later_session():
         first, second = start("1"), start("2")
         assert [(await client.ask(**each))[0] for each in (first, second)] == [200, 200]
         assert await client.code(**first) == "replayed"
-        assert dict(gateway.sessions.statistics.ended) == {"replaced": 1}
+        assert dict(gateway.sessions.stats.ended) == {"replaced": 1}
 
 
 def test_a_recorded_episode_cannot_be_played_to_the_successor_of_a_server(tmp_path):

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import socket
 import ssl
 import time
+import weakref
 
 import pytest
 import trustme
@@ -16,8 +18,8 @@ from ludus import errors
 from ludus.gateway.actor import Actor
 from ludus.gateway.auth import sign
 from ludus.gateway.gateway import Gateway, GatewayOptions
-from ludus.gateway.http.connection import HttpLimits
-from ludus.gateway.sessions import SessionLimits
+from ludus.gateway.http.limits import HttpLimits
+from ludus.gateway.session_core import SessionLimits
 
 
 class Echo(Actor):
@@ -382,7 +384,7 @@ def test_any_connection_carries_any_session_whichever_worker_has_it(tmp_path):
             told = json.loads((await clients[0].ask(path="/sessions", method="GET"))[2])
             assert told["num_sessions"] == 24
             assert {each["worker"] for each in told["sessions"]} == {0, 1, 2}
-            assert sum(worker.figures()["num_forwarded"] for worker in workers) > 24
+            assert sum(worker.stats()["num_forwarded"] for worker in workers) > 24
             for number in range(24):
                 assert (await clients[0].ask("end", f"s{number}"))[2] == b"3"
 
@@ -496,7 +498,7 @@ async def test_a_refusal_is_sent_also_when_the_game_was_slow_to_read():
         client.write(data=b"0.2")
         client.writer.write(b"nonsense\r\n\r\n")
         await asyncio.sleep(0.05)
-        (connection,) = gateway._connections
+        (connection,) = gateway.http.connections
         connection.pause_writing()
         connection.resume_writing()
         assert (await client.read())[2] == b"0.2/1"
@@ -504,13 +506,31 @@ async def test_a_refusal_is_sent_also_when_the_game_was_slow_to_read():
 
 
 @run
+async def test_a_connection_that_is_gone_is_freed_without_a_garbage_collection():
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving() as gateway:
+            client = await connect(gateway)
+            await client.ask(data=b"x")
+            gone = weakref.ref(next(iter(gateway.http.connections)))
+            client.writer.close()
+            while gateway.http.connections:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)
+            assert gone() is None
+    finally:
+        gc.enable()
+
+
+@run
 async def test_a_failure_of_the_server_itself_has_an_id_and_a_traceback_in_the_log():
     def fail(step, done):
         raise RuntimeError("as the test wants it")
 
-    with _logged("ludus.gateway.http.connection") as lines:
+    with _logged("ludus.gateway.http.outbox") as lines:
         async with serving() as gateway:
-            gateway.sessions.step = fail
+            gateway.step = fail
             status, _, body = await (await connect(gateway)).ask(data=b"x")
             client = await connect(gateway)
             client.write(path="/metrics", method="GET")  # which is answered later
@@ -519,6 +539,7 @@ async def test_a_failure_of_the_server_itself_has_an_id_and_a_traceback_in_the_l
             status_behind, _, body_behind = await asyncio.wait_for(client.read(), 5)
     assert (status, status_behind) == (500, 500)
     for line, told in zip(lines, (body, body_behind), strict=True):
+        assert json.loads(told)["code"] == "server_failed"
         assert json.loads(told)["id"] in line
         assert "as the test wants it" in line
 

@@ -44,7 +44,7 @@ def test_a_step_that_another_worker_runs_may_take_as_long_as_it_takes(tmp_path, 
         until = time.monotonic() + 20
         while sum(each.gateway.sessions.num_waiting for each in workers) < len(games) and time.monotonic() < until:
             time.sleep(0.01)
-        passed_on = sum(each.gateway.figures()["num_forwarded"] for each in workers)
+        passed_on = sum(each.gateway.stats()["num_forwarded"] for each in workers)
         now = time.monotonic
         monkeypatch.setattr(ring, "time", types.SimpleNamespace(monotonic=lambda: now() + 3600))
         time.sleep(0.6)  # in which each worker looks after its own twice

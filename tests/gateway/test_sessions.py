@@ -9,7 +9,6 @@ from ludus import errors
 from ludus.gateway.actor import Actor, call_end
 from ludus.gateway.journal import Journal, read_journal
 from ludus.gateway.session import current
-from ludus.gateway.step import BadStep, Step
 
 
 @run
@@ -31,7 +30,7 @@ async def test_steps_of_unknown_and_of_ended_sessions_are_told_apart():
     house.now("end")
     answer = house.now("tick")
     assert answer.code == "unknown_session"
-    assert b"ended: asked" in answer.body
+    assert "ended: asked" in answer.detail
 
 
 @run
@@ -45,7 +44,7 @@ async def test_a_repeated_number_gets_the_same_bytes_and_does_not_run_again():
     assert house.now("end", data=b"2", number=2).body == b"e2"
     assert house.now("end", data=b"2", number=2).body == b"e2"
     assert [entry[0] for entry in house.log] == ["start", "tick", "end"]
-    assert house.sessions.statistics.num_repeats == 3
+    assert house.sessions.stats.num_repeats == 3
 
 
 @run
@@ -57,8 +56,8 @@ async def test_gaps_and_older_numbers_are_refused_and_harm_nothing():
     for number in (1, 4, 0, 99):
         answer = house.now("tick", number=number)
         assert answer.code == "out_of_order"
-        assert b'"expected":3' in answer.body
-    assert house.now("tick", number=3).status == 200
+        assert answer.members == {"expected": 3}
+    assert not house.now("tick", number=3).code
     assert len(house.log) == 4
 
 
@@ -70,7 +69,7 @@ async def test_a_start_on_a_live_id_is_refused_unless_its_run_differs():
     assert house.now("start", run="1").code == "already_started"
     assert house.now("start", data=b"back", run="2").body == b"sback"
     assert house.log == [("start", "a", b""), ("end", "a", b"", "replaced"), ("start", "a", b"back")]
-    assert house.now("tick", number=1).status == 200
+    assert not house.now("tick", number=1).code
 
 
 @run
@@ -102,8 +101,8 @@ async def test_a_lease_that_runs_out_ends_the_session_with_the_reason():
     house.clock.now += 2
     house.sessions.sweep()
     assert house.log[-1] == ("end", "a", b"", "lease")
-    assert b"ended: lease" in house.now("tick").body
-    assert house.now("start").status == 200
+    assert "ended: lease" in house.now("tick").detail
+    assert not house.now("start").code
 
 
 @run
@@ -131,7 +130,7 @@ async def test_a_session_with_a_step_under_way_does_not_run_out():
     house.sessions.sweep()
     assert len(house.sessions) == 1
     Slow.gates[b"x"].set()
-    assert (await tick).status == 200
+    assert not (await tick).code
 
 
 @run
@@ -148,9 +147,9 @@ async def test_a_lease_is_counted_from_the_last_answer():
     house = House(Heavy, lease_s=10)
     house.now("start")
     house.sessions.sweep()
-    assert house.now("tick", number=1).status == 200
+    assert not house.now("tick", number=1).code
     house.sessions.sweep()
-    assert house.now("tick", number=2).status == 200
+    assert not house.now("tick", number=2).code
 
 
 @run
@@ -167,7 +166,7 @@ async def test_a_step_that_arrives_during_the_end_learns_that_there_is_no_sessio
     late = house.send("tick", number=1)
     assert not late.done()
     assert (await late).code == "unknown_session"
-    assert b"ended: lease" in (await late).body
+    assert "ended: lease" in (await late).detail
 
 
 @run
@@ -194,7 +193,7 @@ async def test_a_repetition_that_arrives_while_the_step_runs_waits_for_it():
     assert (await first).body == (await again).body == b"tx"
     assert (await ahead).body == (await ahead_again).body == b"ty"
     assert len(house.log) == 3
-    assert house.sessions.statistics.num_repeats == 2
+    assert house.sessions.stats.num_repeats == 2
 
 
 @run
@@ -221,7 +220,7 @@ async def test_a_fallback_answers_for_a_tick_that_is_late_and_stays_the_answer()
     while len(house.log) < 3:
         await asyncio.sleep(0.001)
     assert (await house.send("tick", data=b"y", number=2)).body == b"fy"
-    assert house.sessions.statistics.num_fallbacks == 2
+    assert house.sessions.stats.num_fallbacks == 2
 
 
 @run
@@ -234,7 +233,7 @@ async def test_a_repetition_that_gets_the_fallback_settles_the_answer_of_its_num
     Slow.gates[b"x"].set()
     assert [(await each).body for each in (first, slow)] == [b"fx", b"fx"]
     assert house.now("tick", data=b"x", number=1).body == b"fx"
-    assert house.sessions.statistics.num_fallbacks == 1
+    assert house.sessions.stats.num_fallbacks == 1
 
 
 @run
@@ -259,8 +258,9 @@ async def test_what_an_actor_raises_has_an_id_and_the_session_lives_on():
     house = House()
     house.now("start")
     answer = house.now("tick", data=b"raise", number=1)
-    assert (answer.status, answer.code) == (500, "actor_failed")
-    assert house.now("tick", data=b"raise", number=1).body == answer.body, "a repetition gets the same problem"
+    assert answer.code == "actor_failed"
+    assert answer.members["id"]
+    assert house.now("tick", data=b"raise", number=1) is answer, "a repetition gets the same problem"
     assert house.now("tick", data=b"dict", number=2).code == "actor_failed"
     assert house.now("tick", data=b"on", number=3).body == b"ton"
 
@@ -284,12 +284,12 @@ def test_an_invalid_observation_is_answered_with_its_sentence_and_uses_its_numbe
         house = House(cls)
         house.now("start")
         answer = await house.send("tick", data=b"bad", number=1)
-        assert (answer.status, answer.code) == (422, "invalid_observation")
-        assert b"this one has the shape (3,)" in answer.body
-        assert (await house.send("tick", data=b"bad", number=1)).body == answer.body, "a repetition gets the same"
+        assert answer.code == "invalid_observation"
+        assert "this one has the shape (3,)" in answer.detail
+        assert (await house.send("tick", data=b"bad", number=1)) is answer, "a repetition gets the same"
         assert (await house.send("tick", data=b"on", number=2)).body == b"ton"
         stateless = await house.send(None, session="", data=b"bad")
-        assert (stateless.status, stateless.code) == (422, "invalid_observation")
+        assert stateless.code == "invalid_observation"
 
     play()
 
@@ -314,7 +314,7 @@ async def test_limits_answer_with_overloaded():
     house.now("start", "a")
     house.now("start", "b")
     full = house.now("start", "c")
-    assert (full.code, full.headers[b"retry-after"]) == ("overloaded", b"1")
+    assert (full.code, full.retry_after_s) == ("overloaded", 1)
     house.send("tick", "a", b"x")
     house.send("tick", "a", b"y")
     assert house.now("tick", "a", b"z").code == "overloaded"
@@ -323,7 +323,7 @@ async def test_limits_answer_with_overloaded():
         Slow.gates.setdefault(gate, asyncio.Event()).set()
     await asyncio.sleep(0.01)
     Slow.gates.setdefault(b"w", asyncio.Event()).set()
-    assert (await house.send("tick", "b", b"w")).status == 200
+    assert not (await house.send("tick", "b", b"w")).code
 
 
 @run
@@ -406,8 +406,8 @@ def test_a_successor_knows_which_sessions_were_lost(tmp_path):
         house = House(journal=Journal(path))
         assert house.now("tick", "kept").code == "session_lost"
         assert house.now("tick", "done").code == "unknown_session"
-        assert house.now("start", "kept").status == 200
-        assert house.now("tick", "kept").status == 200
+        assert not house.now("start", "kept").code
+        assert not house.now("tick", "kept").code
         house.now("end", "kept")
 
     asyncio.run(first())
@@ -485,10 +485,3 @@ class Ends:
 )
 def test_an_end_is_given_the_reason_if_it_takes_one(end, given):
     assert call_end(type("Ending", (Actor,), {"end": end})(), b"x", "asked") == given
-
-
-@pytest.mark.parametrize("name", [b"step_kind", b"step-kind", b"deadline_ms", b"game_id"])
-@pytest.mark.parametrize("more", [{}, {b"accept": b"*/*"}])
-def test_a_header_that_is_empty_is_not_one_that_is_absent(name, more):
-    with pytest.raises(BadStep):
-        Step.parse({b"host": b"h", b"content-length": b"0", name: b"", **more}, b"")

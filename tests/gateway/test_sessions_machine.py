@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ludus.gateway.sessions import SessionLimits, Sessions
-from ludus.gateway.step import Answer, Step
+from ludus.gateway.session_core import SessionCore, SessionLimits
+from ludus.gateway.step import Outcome, Step
 
 LEASE_S = 10.0
 MAX_SESSIONS, MAX_QUEUE = 2, 2
@@ -52,7 +51,7 @@ class Sent:
     kind: str
     data: bytes
     number: int | None
-    answers: list[list[Answer]]
+    answers: list[list[Outcome]]
 
 
 @dataclass
@@ -79,7 +78,7 @@ class SessionsMachine(RuleBasedStateMachine):
         self.log: list[Any] = []
         self.gates: dict[bytes, asyncio.Event] = {}
         limits = SessionLimits(lease_s=LEASE_S, max_sessions=MAX_SESSIONS, max_queue=MAX_QUEUE)
-        self.sessions = Sessions(self.make_actor, limits=limits, clock=self.clock)
+        self.sessions = SessionCore(self.make_actor, limits=limits, clock=self.clock)
         self.live: dict[str, Live] = {}
         self.ended: dict[str, Ended] = {}
         self.expected_log: list[Any] = []
@@ -103,19 +102,19 @@ class SessionsMachine(RuleBasedStateMachine):
 
         return self.loop.run_until_complete(settled())
 
-    def send(self, kind: str, session: str, data: bytes, number: int | None, run: str = "") -> list[Answer]:
-        answers: list[Answer] = []
+    def send(self, kind: str, session: str, data: bytes, number: int | None, run: str = "") -> list[Outcome]:
+        answers: list[Outcome] = []
         self.run(lambda: self.sessions.step(Step(kind, session, data, number, run), answers.append))
         return answers
 
     @staticmethod
-    def shown(answers: list[Answer]) -> str:
+    def shown(answers: list[Outcome]) -> str:
         """What a game can see of an answer: its bytes, or its problem."""
         assert len(answers) == 1, "each step is answered once"
         answer = answers[0]
-        if answer.status == 200:
+        if not answer.code:
             return f"200 {answer.body.decode()}"
-        return f"{answer.code} {json.loads(answer.body).get('expected', '')}"
+        return f"{answer.code} {answer.members.get('expected', '')}"
 
     # -- the model
 

@@ -18,7 +18,7 @@ from ludus import errors
 from ludus.clock import FakeClock
 from ludus.gateway.actor import Actor
 from ludus.gateway.beat import Beat, is_process, is_stopped, read_pulse
-from ludus.gateway.gateway import GatewayOptions, beat_path, door_path
+from ludus.gateway.gateway import GatewayOptions
 from ludus.gateway.handover import Handover
 from ludus.gateway.thread import GatewayThread
 from ludus.gateway.watch import LoopWatch, Watch
@@ -158,7 +158,7 @@ def test_connections_of_a_worker_that_is_held_up_are_served_by_another(tmp_path)
         probe.bind(("127.0.0.1", 0))
         options = GatewayOptions(port=probe.getsockname()[1], folder=tmp_path)
     clock = FakeClock()
-    handover = Handover([(beat_path(options, 1), door_path(options, 1))], clock=clock.now)
+    handover = Handover([(options.beat_path(1), options.takeover_path(1))], clock=clock.now)
     with contextlib.ExitStack() as stack:
         stuck = stack.enter_context(GatewayThread(Blocking, options, index=0, size=2))
         stack.callback(Blocking.gate.set)
@@ -167,19 +167,19 @@ def test_connections_of_a_worker_that_is_held_up_are_served_by_another(tmp_path)
         blocked.request("POST", "/step", b"block")
         assert Blocking.entered.wait(60)
         other = stack.enter_context(GatewayThread(Blocking, options, index=1, size=2))
-        beat = Beat(beat_path(options, 1))
+        beat = Beat(options.beat_path(1))
         stack.callback(beat.close)
         games = [http.client.HTTPConnection("127.0.0.1", stuck.port, timeout=60) for _ in range(16)]
         for game in games:
             stack.callback(game.close)
             game.request("POST", "/step", b"x")  # about half of them reach the worker that is held up
-        listener = stuck.gateway.listener
+        listener = stuck.gateway.http.listener
         handover.check(listener, 1.5)
         assert handover.num_passed == 0, "whether the other is well is not known yet"
         beat.beat(1)
         handover.check(listener, 1.5)
         assert [game.getresponse().read() for game in games] == [b"x"] * 16
-        assert handover.num_passed == other.gateway._door.num_taken > 0
+        assert handover.num_passed == other.gateway.http.takeover.num_taken > 0
         clock.advance(10)
         handover.check(listener, 1.5)
         more = [http.client.HTTPConnection("127.0.0.1", stuck.port, timeout=60) for _ in range(16)]

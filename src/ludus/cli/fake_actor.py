@@ -14,7 +14,7 @@ from typing import Any
 from ludus.cli import options
 from ludus.gateway.client import check_header
 from ludus.gateway.gateway import GatewayOptions
-from ludus.gateway.sessions import SessionLimits
+from ludus.gateway.session_core import SessionLimits
 from ludus.options import option
 from ludus.remote.fake.actor import FakeActor
 
@@ -68,15 +68,15 @@ def run(args: argparse.Namespace) -> int:
     try:
         print(f"{server.url}/step answers; Ctrl-C ends it.", flush=True)
         until = time.monotonic() + chosen.seconds if chosen.seconds is not None else None
-        before = _num_steps(server.call(server.gateway.figures))
+        before = _num_steps(server.call(server.gateway.stats))
         while until is None or time.monotonic() < until:
             began = time.monotonic()
             time.sleep(_TELL_EVERY_S if until is None else min(_TELL_EVERY_S, max(until - began, 0.0)))
-            figures = server.call(server.gateway.figures)
-            now = _num_steps(figures)
+            stats = server.call(server.gateway.stats)
+            now = _num_steps(stats)
             rate = (now - before) / max(time.monotonic() - began, 1e-9)
             before = now
-            print(f"{rate:,.0f} requests/s, {figures['num_sessions']} sessions, {now:,} requests in all", flush=True)
+            print(f"{rate:,.0f} requests/s, {stats['num_sessions']} sessions, {now:,} requests in all", flush=True)
     except KeyboardInterrupt:
         print()
     finally:
@@ -84,5 +84,5 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _num_steps(figures: dict[str, Any]) -> int:
-    return sum(count for _kind, _code, count in figures["steps"]["counts"])
+def _num_steps(stats: dict[str, Any]) -> int:
+    return sum(count for _kind, _code, count in stats["steps"]["counts"])

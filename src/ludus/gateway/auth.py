@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from ludus.gateway.spent import Spent
-from ludus.gateway.step import Answer, BadStep, Step, check_id, problem
+from ludus.gateway.step import BadStep, Outcome, Step, check_id
 
 __all__ = ["Auth", "sign"]
 
 _CLOCK_WINDOW_S = 30.0
 _TOKEN = re.compile(rb"[0-9A-Fa-f]{64}")
-_CHALLENGE = {b"www-authenticate": b"Bearer"}
 
 
 def sign(
@@ -43,6 +42,8 @@ def sign(
 
 class Auth:
     """Checks requests. With both a token and a secret, either lets one in; with neither, everybody is.
+
+    Headers are given by their names in lower case; a door whose protocol has none gives what stands for them.
 
     `path` is where it keeps the signatures of starts, `others` are the files of other workers. Without a path, those
     that a predecessor of this process has seen are good again.
@@ -83,25 +84,25 @@ class Auth:
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
         return hmac.compare_digest(token.strip(), self._token) and kind.lower() == b"bearer"
 
-    def check_head(self, headers: Mapping[bytes, bytes]) -> Answer | None:
+    def check_head(self, headers: Mapping[bytes, bytes]) -> Outcome | None:
         """Why a request is refused whatever its body is, or `None`. A signature covers the body: see `check`."""
         if self.check_token(headers):
             return None
         if self._secret is None:
-            return problem("unauthorised", "a bearer token is needed, and the right one", headers=_CHALLENGE)
+            return Outcome.refused("unauthorised", "a bearer token is needed, and the right one")
         try:
             check_id(headers.get(b"key", b""), "key")
             time_ms = _digits(headers.get(b"time", b""))
         except BadStep:
-            return problem("unauthorised", "key, time and token are needed", headers=_CHALLENGE)
+            return Outcome.refused("unauthorised", "key, time and token are needed")
         if not _TOKEN.fullmatch(headers.get(b"token", b"")):
-            return problem("unauthorised", "key, time and token are needed", headers=_CHALLENGE)
+            return Outcome.refused("unauthorised", "key, time and token are needed")
         off = abs(self._now() - time_ms / 1e3)
         if off > _CLOCK_WINDOW_S:
-            return problem("unauthorised", f"its time is {off:.0f} s off this server's", headers=_CHALLENGE)
+            return Outcome.refused("unauthorised", f"its time is {off:.0f} s off this server's")
         return None
 
-    def check(self, headers: Mapping[bytes, bytes], step: Step) -> Answer | None:
+    def check(self, headers: Mapping[bytes, bytes], step: Step) -> Outcome | None:
         """Why the request is refused, or `None`. A good signature is noted in the step; `use` then spends it."""
         refused = self.check_head(headers)
         if refused is not None or self._secret is None or self.check_token(headers):
@@ -126,11 +127,11 @@ class Auth:
             deadline_ms=sent(b"deadline_ms", b"deadline-ms"),
         )
         if not hmac.compare_digest(right.encode(), headers.get(b"token", b"").lower()):
-            return problem("unauthorised", "the signature is not right", headers=_CHALLENGE)
+            return Outcome.refused("unauthorised", "the signature is not right")
         step.signature = f"{time_ms} {right}"
         return None
 
-    def use(self, step: Step) -> Answer | None:
+    def use(self, step: Step) -> Outcome | None:
         """Spend the signature of a step, where its session lives. Numbered steps may be repeated as they are.
 
         A numbered start that begins a session is spent then, by `spend_start`; its later steps must not be signed
@@ -141,23 +142,23 @@ class Auth:
             return None
         if step.signed_ms < self._began_ms:
             detail = "it was signed before this server began, and may have been used; sign it again, with a new time"
-            return problem("replayed", detail)
+            return Outcome.refused("replayed", detail)
         if step.signature in self._seen:
-            return problem("replayed", "sign each request again: another time gives another token")
+            return Outcome.refused("replayed", "sign each request again: another time gives another token")
         self._seen.add(step.signature)
         return None
 
-    def spend_start(self, step: Step) -> Answer | None:
+    def spend_start(self, step: Step) -> Outcome | None:
         """Spend the signature of a numbered start that is about to begin a session. Returns why it must not, if so."""
         if not step.signature:
             return None
         if step.signature in self._starts:
-            return problem("replayed", "it has started a session before; sign the start again, with a new time")
+            return Outcome.refused("replayed", "it has started a session before; sign the start again, with a new time")
         try:
             self._starts.add(step.signature)
         except OSError as error:
             detail = f"the start cannot be written down: {error.strerror}"
-            return problem("overloaded", detail, headers={b"retry-after": b"1"})
+            return Outcome.refused("overloaded", detail, retry_after_s=1)
         return None
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ludus.gateway.beat import Pulse, read_pulse
 
-__all__ = ["Door", "Handover"]
+__all__ = ["Handover", "Takeover"]
 
 _LOG = logging.getLogger(__name__)
 _MAX_PASSED = 64  # connections in one message
@@ -26,7 +26,7 @@ _WATCH_AFTER_S = 0.5
 _PASS_AFTER_S = 1.0
 
 
-class Door:
+class Takeover:
     """Where a worker takes over connections of others. Lives on its event loop."""
 
     def __init__(self, path: Path, make: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None) -> None:
@@ -71,7 +71,7 @@ class Door:
 
 
 class Handover:
-    """For the main thread of a worker. `others`: of each other worker its beat's file and its door."""
+    """For the main thread of a worker. `others`: of each other worker its beat's file and where it takes over."""
 
     def __init__(self, others: list[tuple[Path, Path]], clock: Callable[[], float] = time.monotonic) -> None:
         self._others = others
@@ -86,7 +86,7 @@ class Handover:
         if held_up_s < _WATCH_AFTER_S:
             self._pulses.clear()
             return
-        healthy = [door for beat, door in self._others if self._is_turning(beat)]
+        healthy = [path for beat, path in self._others if self._is_turning(beat)]
         if healthy and held_up_s >= _PASS_AFTER_S:
             self._pass_on(listener, healthy[next(self._next) % len(healthy)])
 
@@ -98,11 +98,11 @@ class Handover:
             self._turned[beat] = now
         return now - self._turned.get(beat, float("-inf")) < _FRESH_S
 
-    def _pass_on(self, listener: socket.socket, door: Path) -> None:
+    def _pass_on(self, listener: socket.socket, path: Path) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
             try:
-                sender.connect(str(door))
+                sender.connect(str(path))
             except OSError:  # it has just gone; nothing is accepted for it
                 return
             while waiting := _accept_all(listener):

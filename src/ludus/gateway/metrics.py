@@ -1,4 +1,4 @@
-"""The gateway's figures in Prometheus' text format, of all workers of a port."""
+"""The gateway's metrics in Prometheus' text format, of all workers of a port."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class StepMetrics:
 
 
 def render(workers: Mapping[int, Mapping[str, Any]]) -> str:
-    """What each worker told (`Gateway.figures`), as one page."""
+    """The stats of each worker (`Gateway.stats`), as one page."""
     lines: list[str] = []
 
     def metric(name: str, samples: Iterable[tuple[dict[str, Any], float]], suffix: str = "") -> None:
@@ -78,30 +78,30 @@ def render(workers: Mapping[int, Mapping[str, Any]]) -> str:
 
     def each(name: str, key: str) -> None:
         head(name)
-        metric(name, [({"worker": index}, told[key]) for index, told in workers.items()])
+        metric(name, [({"worker": index}, stats[key]) for index, stats in workers.items()])
 
     head("ludus_steps_total")
-    for index, told in workers.items():
-        counts = told["steps"]["counts"]
+    for index, stats in workers.items():
+        counts = stats["steps"]["counts"]
         metric(
             "ludus_steps_total",
             [({"worker": index, "kind": kind, "code": code or "ok"}, count) for kind, code, count in counts],
         )
     head("ludus_step_seconds")
-    for index, told in workers.items():
+    for index, stats in workers.items():
         total = 0
-        for bound, count in zip([*BUCKETS_S, "+Inf"], told["steps"]["buckets"], strict=True):
+        for bound, count in zip([*BUCKETS_S, "+Inf"], stats["steps"]["buckets"], strict=True):
             total += count
             metric("ludus_step_seconds", [({"worker": index, "le": bound}, total)], "_bucket")
-        metric("ludus_step_seconds", [({"worker": index}, told["steps"]["total_s"])], "_sum")
+        metric("ludus_step_seconds", [({"worker": index}, stats["steps"]["total_s"])], "_sum")
         metric("ludus_step_seconds", [({"worker": index}, total)], "_count")
     each("ludus_sessions", "num_sessions")
     each("ludus_sessions_started_total", "num_started")
     head("ludus_sessions_ended_total")
-    for index, told in workers.items():
+    for index, stats in workers.items():
         metric(
             "ludus_sessions_ended_total",
-            [({"worker": index, "reason": reason}, count) for reason, count in told["ended"].items()],
+            [({"worker": index, "reason": reason}, count) for reason, count in stats["ended"].items()],
         )
     each("ludus_actor_steps_total", "num_steps")
     each("ludus_repeats_total", "num_repeats")

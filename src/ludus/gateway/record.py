@@ -15,8 +15,9 @@ import msgspec
 
 from ludus import errors
 from ludus.gateway.appending import append
+from ludus.gateway.http.wire import answer_of
 from ludus.gateway.session import Session
-from ludus.gateway.step import Answer, Step
+from ludus.gateway.step import Outcome, Step
 
 __all__ = ["Recorded", "Recorder", "read_recording"]
 
@@ -25,7 +26,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Recorded(msgspec.Struct, array_like=True, frozen=True):
-    """One step that an actor ran."""
+    """One step that an actor ran. Its outcome is kept as HTTP has it: this format is older than other doors."""
 
     time: float
     kind: str | None
@@ -51,7 +52,8 @@ class Recorder:
         if os.fstat(self._fd).st_size == 0:
             self._write(_encode({"format": _MAGIC, "began": time.time(), **(about or {})}))
 
-    def __call__(self, step: Step, answer: Answer, session: Session) -> None:
+    def __call__(self, step: Step, outcome: Outcome, session: Session) -> None:
+        answer = answer_of(outcome)
         recorded = Recorded(
             time=time.time(),
             kind=step.kind,

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ludus.gateway.actor import MakeActor
+from ludus.gateway.http.wire import answer_of
 from ludus.gateway.record import Recorded
-from ludus.gateway.sessions import SessionLimits, Sessions
-from ludus.gateway.step import Answer, Step
+from ludus.gateway.session_core import SessionCore, SessionLimits
+from ludus.gateway.step import Outcome, Step
 
 __all__ = ["Difference", "ReplayReport", "replay"]
 
@@ -50,7 +51,7 @@ async def replay(recorded: Iterable[Recorded], make_actor: MakeActor) -> ReplayR
     """
     steps = list(recorded)
     versions = _versions_of_lives(steps)
-    sessions = Sessions(make_actor, limits=SessionLimits(lease_s=1e9, max_sessions=1_000_000))
+    sessions = SessionCore(make_actor, limits=SessionLimits(lease_s=1e9, max_sessions=1_000_000))
     counts: dict[str, int] = {}
     num_sessions = num_steps = num_different = 0
     first: Difference | None = None
@@ -69,7 +70,8 @@ async def replay(recorded: Iterable[Recorded], make_actor: MakeActor) -> ReplayR
         else:
             counts[each.session] = counts.get(each.session, 0) + 1
         wants = {model: str(number) for model, number in {**to_come, **each.versions}.items()}
-        answer = await _step(sessions, Step(each.kind, each.session, each.data, run=each.run, wants=wants))
+        outcome = await _step(sessions, Step(each.kind, each.session, each.data, run=each.run, wants=wants))
+        answer = answer_of(outcome)
         num_steps += 1
         if (answer.status == 200) == (each.status == 200) and (answer.status != 200 or answer.body == each.body):
             continue
@@ -101,13 +103,13 @@ def _versions_of_lives(steps: list[Recorded]) -> list[dict[str, int]]:
     return found[::-1]
 
 
-async def _step(sessions: Sessions, step: Step) -> Answer:
-    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+async def _step(sessions: SessionCore, step: Step) -> Outcome:
+    future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
     sessions.step(step, future.set_result)
     return await future
 
 
-async def _end(sessions: Sessions, session: str, reason: str) -> None:
+async def _end(sessions: SessionCore, session: str, reason: str) -> None:
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     sessions.end(session, reason, lambda: future.set_result(None))
     await future

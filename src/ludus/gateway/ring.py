@@ -21,10 +21,12 @@ from typing import Any, cast
 
 import msgspec
 
+from ludus.gateway.actor_calls import done_within
 from ludus.gateway.auth import Auth
 from ludus.gateway.journal import lost_sessions
-from ludus.gateway.sessions import Done, Sessions
-from ludus.gateway.step import Answer, Step, problem
+from ludus.gateway.live_session import Done
+from ludus.gateway.session_core import SessionCore, lost
+from ludus.gateway.step import Outcome, Step
 
 __all__ = ["Ring", "owner_of"]
 
@@ -64,7 +66,7 @@ class Ring:
     def path(self, index: int) -> Path:
         return self._folder / f"{index}.sock"
 
-    async def start(self, sessions: Sessions, auth: Auth) -> None:
+    async def start(self, sessions: SessionCore, auth: Auth) -> None:
         """Be reachable for the others. The socket of a dead predecessor is taken over."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self.path(self.index)
@@ -86,7 +88,11 @@ class Ring:
         """Have the owner run it. If that does not answer by the step's deadline, the game gets a problem."""
         self.num_forwarded += 1
         if step.deadline_s is not None:
-            done = _timely(step.deadline_s, done)
+            detail = (
+                f"the worker of this session did not answer in {step.deadline_s * 1e3:.0f} ms; the step may still run"
+            )
+            missed = functools.partial(Outcome.refused, "deadline_exceeded", detail)
+            done = done_within(step.deadline_s + _OWNER_FIRST_S, done, missed)
         link = self._links.get(owner)
         if link is None:
             link = self._links[owner] = _Link(str(self.path(owner)))
@@ -99,8 +105,7 @@ class Ring:
             if isinstance(reply, _Down):
                 self._answer_unreachable(step, done, was_sent=reply.was_sent)
             else:
-                status, body, code, headers, head = reply
-                done(Answer(status, body, code, headers, head))
+                done(Outcome.from_message(reply))
 
         link.send(message, on_reply)
 
@@ -129,9 +134,9 @@ class Ring:
         """The owner is gone. The journals tell whether this session was there to be lost."""
         if step.kind == "start" and not was_sent:
             detail = "the worker that this session belongs to is being started again"
-            done(problem("overloaded", detail, headers={b"retry-after": b"1"}))
+            done(Outcome.refused("overloaded", detail, retry_after_s=1))
         elif was_sent:
-            done(_lost(step))
+            done(lost(step))
         elif time.monotonic() - self._lost[0] <= _JOURNAL_FRESH_S:
             self._answer_absent(step, done)
         else:
@@ -140,8 +145,10 @@ class Ring:
                 self._reading = asyncio.get_running_loop().create_task(self._read_journals())
 
     def _answer_absent(self, step: Step, done: Done) -> None:
-        is_lost = step.session in self._lost[1]
-        done(_lost(step) if is_lost else problem("unknown_session", f"no session {step.session} has begun here"))
+        if step.session in self._lost[1]:
+            done(lost(step))
+        else:
+            done(Outcome.refused("unknown_session", f"no session {step.session} has begun here"))
 
     async def _read_journals(self) -> None:
         """Which sessions dead workers had. Those of the living are among them, but are not asked for here."""
@@ -156,31 +163,6 @@ class Ring:
         waiting, self._after_reading = self._after_reading, []
         for answer in waiting:
             answer()
-
-
-def _lost(step: Step) -> Answer:
-    detail = f"the process that held session {step.session} died, and its actor with it; begin a new one"
-    return problem("session_lost", detail)
-
-
-def _timely(deadline_s: float, done: Done) -> Done:
-    """A `done` that does not wait for another worker longer than the game does."""
-    is_late = False
-
-    def miss() -> None:
-        nonlocal is_late
-        is_late = True
-        detail = f"the worker of this session did not answer in {deadline_s * 1e3:.0f} ms; the step may still run"
-        done(problem("deadline_exceeded", detail))
-
-    timer = asyncio.get_running_loop().call_later(deadline_s + _OWNER_FIRST_S, miss)
-
-    def once(answer: Answer) -> None:
-        timer.cancel()
-        if not is_late:
-            done(answer)
-
-    return once
 
 
 class _Down:
@@ -225,7 +207,7 @@ class _Frames(asyncio.Protocol):
 class _Peer(_Frames):
     """The owner's end: runs what others pass on."""
 
-    def __init__(self, sessions: Sessions, auth: Auth, answer_ask: Ask) -> None:
+    def __init__(self, sessions: SessionCore, auth: Auth, answer_ask: Ask) -> None:
         super().__init__()
         self._sessions = sessions
         self._auth = auth
@@ -238,8 +220,8 @@ class _Peer(_Frames):
             return
         step = Step(*content)
 
-        def done(answer: Answer) -> None:
-            self._reply(number, (answer.status, answer.body, answer.code, dict(answer.headers), answer.head))
+        def done(outcome: Outcome) -> None:
+            self._reply(number, outcome.to_message())
 
         refused = self._auth.use(step)
         if refused is not None:

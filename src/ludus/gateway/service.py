@@ -12,9 +12,9 @@ from typing import Any
 from ludus import errors
 from ludus.gateway.actor import ActorLike
 from ludus.gateway.beat import EVERY_S, Beat
-from ludus.gateway.gateway import GatewayOptions, beat_path, door_path
+from ludus.gateway.gateway import GatewayOptions
 from ludus.gateway.handover import Handover
-from ludus.gateway.sessions import Observer
+from ludus.gateway.session_core import Observer
 from ludus.gateway.thread import GatewayThread
 from ludus.gateway.watch import LoopWatch
 from ludus.workers.register import register
@@ -48,7 +48,7 @@ class GatewayService(Worker):
         self._beat: Beat | None = None
         self._loop_watch = LoopWatch(max_block_s=options.max_block_s)
         others = [other for other in range(size) if other != index]
-        self._handover = Handover([(beat_path(options, other), door_path(options, other)) for other in others])
+        self._handover = Handover([(options.beat_path(other), options.takeover_path(other)) for other in others])
         self._is_hung = False
         self._thread = GatewayThread(
             lambda: actor(*args, **(kwargs or {})),
@@ -61,7 +61,7 @@ class GatewayService(Worker):
         server.register_service(self)
 
     def _start(self) -> None:
-        self._beat = Beat(beat_path(self._options, self._index))
+        self._beat = Beat(self._options.beat_path(self._index))
         self._thread.start()
 
     @register
@@ -74,18 +74,18 @@ class GatewayService(Worker):
             raise self._thread.error or errors.WorkerError("the gateway's event loop has ended")
         gateway = self._thread.gateway
         assert self._beat is not None
-        assert gateway.listener is not None
+        assert gateway.http.listener is not None
         self._beat.beat(gateway.num_turns)
         try:
             held_up_s = self._loop_watch.check(gateway.num_turns, cpu_s=self._thread.cpu_s, thread=self._thread.ident)
         except errors.WorkerError:
             self._is_hung = True
             raise
-        self._handover.check(gateway.listener, held_up_s)
+        self._handover.check(gateway.http.listener, held_up_s)
         return 0
 
     def _stats(self) -> Mapping[str, Any]:
-        return self._thread.gateway.figures()
+        return self._thread.gateway.stats()
 
     def _exit(self) -> None:
         if self._beat is not None:

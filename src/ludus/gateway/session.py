@@ -20,18 +20,17 @@ current: contextvars.ContextVar[Session | None] = contextvars.ContextVar("ludus_
 class Session(str):
     """The id itself, a str, with what belongs to it.
 
-    `versions` are those that it plays, by the model's name. A model asks `wanted(name)` what to play, and says by `pin`
-    what that was.
+    `versions` are those that it plays, by the model's name. A model asks `wanted(name)` what to play, and reports by
+    `pin` what that was.
     """
 
-    __slots__ = ("_callbacks", "_wants", "end_reason", "ready_head", "run", "versions")
+    __slots__ = ("_callbacks", "_wants", "end_reason", "run", "versions")
 
     run: str  # which life of the game; empty if it does not say
-    versions: dict[str, int]
+    versions: Mapping[str, int]  # replaced, never changed: an outcome keeps the mapping of its time
     end_reason: str  # empty while it lives
     _wants: Mapping[str, str]
     _callbacks: list[Callable[[], None]]
-    ready_head: bytes  # what `head` made, as long as it holds
 
     def __new__(cls, session: str, *, run: str = "", wants: Mapping[str, str] | None = None) -> Session:
         self = super().__new__(cls, session)
@@ -40,7 +39,6 @@ class Session(str):
         self.end_reason = ""
         self._wants = wants or {}
         self._callbacks = []
-        self.ready_head = b""
         return self
 
     def wanted(self, model: str) -> str | int:
@@ -51,24 +49,13 @@ class Session(str):
     def play(self, versions: Mapping[str, int]) -> None:
         """Have it want these versions from now on, whatever it plays: for recordings that are played again."""
         self._wants = {**self._wants, **{model: str(number) for model, number in versions.items()}}
-        for model, number in versions.items():
-            if self.versions.get(model, number) != number:
-                del self.versions[model]  # it pins what it wants when it is used next
+        kept = {model: number for model, number in self.versions.items() if versions.get(model, number) == number}
+        self.versions = kept  # of the others it pins what it wants when they are used next
 
     def pin(self, model: str, number: int) -> None:
         """It plays this version of the model from now on."""
-        self.versions[model] = number
-        self.ready_head = b""
-
-    @property
-    def head(self) -> bytes:
-        """A success's response up to the number of its bytes."""
-        if not self.ready_head:
-            versions = ",".join(f"{model}={number}" for model, number in self.versions.items())
-            line = f"version: {versions}\r\n" if versions else ""
-            kind = "content-type: application/octet-stream"
-            self.ready_head = f"HTTP/1.1 200 OK\r\n{kind}\r\nsession: {self}\r\n{line}content-length: ".encode()
-        return self.ready_head
+        if self.versions.get(model) != number:
+            self.versions = {**self.versions, model: number}
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Have it called when the session has ended and its actor with it."""

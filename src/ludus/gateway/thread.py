@@ -17,7 +17,7 @@ from ludus import errors
 from ludus.gateway.actor import MakeActor
 from ludus.gateway.gateway import Gateway, GatewayOptions
 from ludus.gateway.loop import new_event_loop
-from ludus.gateway.sessions import Observer
+from ludus.gateway.session_core import Observer
 
 __all__ = ["GatewayThread"]
 

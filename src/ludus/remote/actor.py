@@ -20,11 +20,11 @@ from ludus import errors
 from ludus import secret as secrets
 from ludus.gateway.actor import ActorLike
 from ludus.gateway.beat import EVERY_S
-from ludus.gateway.gateway import GatewayOptions, beat_path
-from ludus.gateway.http.connection import HttpLimits
+from ludus.gateway.gateway import GatewayOptions
+from ludus.gateway.http.limits import HttpLimits
 from ludus.gateway.record import Recorder
 from ludus.gateway.service import GatewayService
-from ludus.gateway.sessions import SessionLimits
+from ludus.gateway.session_core import SessionLimits
 from ludus.gateway.watch import Watch
 from ludus.launch.run import Run
 from ludus.program.program import Program, Resources, RestartPolicy
@@ -127,7 +127,7 @@ class RemoteActor:
 
     def _watch(self, run: Run) -> None:
         """Kill workers that hang, as long as there are any; their supervisor starts them again."""
-        beats = {f"{self.node}/{index}": beat_path(self._options, index) for index in range(self._num_workers)}
+        beats = {f"{self.node}/{index}": self._options.beat_path(index) for index in range(self._num_workers)}
         watch = Watch(beats, max_block_s=self._options.max_block_s)
         while not run.is_over:
             watch.check()

@@ -19,8 +19,8 @@ from typing import Any
 
 from ludus.gateway.actor import Actor, MakeActor
 from ludus.gateway.gateway import Gateway, GatewayOptions
-from ludus.gateway.http.connection import HttpLimits
-from ludus.gateway.sessions import Observer, SessionLimits
+from ludus.gateway.http.limits import HttpLimits
+from ludus.gateway.session_core import Observer, SessionLimits
 from ludus.gateway.thread import GatewayThread
 
 __all__ = ["CountingActor", "CuttingProxy", "EchoActor", "ServedUrl", "serving"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ludus.gateway.auth import sign
 from ludus.gateway.client import Place
 from ludus.gateway.conformance.wire import Failed, Reply, Wire, request_bytes
-from ludus.gateway.step import PROBLEMS
+from ludus.gateway.http.wire import PROBLEMS
 
 __all__ = ["Play", "Settings", "Subject", "expect"]
 

@@ -1,182 +1,65 @@
-"""One connection of a game: requests are read as they come and answered in that order.
+"""One connection of a game: its requests are read as they come. `outbox.py` has the other half.
 
-The way of a tick: `data_received` → httptools → `on_message_complete` → `Step` → the gateway → `_write`. Nothing is
-scheduled on it for an actor whose method is an ordinary one.
+The way of a tick: `data_received` → httptools → `on_message_complete` → `HttpDoor.handle` → the gateway → `Request` →
+`Answers.send`. Nothing is scheduled on it for an actor whose method is an ordinary one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import re
-import uuid
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from time import monotonic
-from typing import Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import httptools
 
-from ludus.gateway.http.outbox import Outbox
-from ludus.gateway.http.turns import Turns
-from ludus.gateway.metrics import StepMetrics
-from ludus.gateway.step import Answer, problem
+from ludus.gateway.http.head_rules import check_coding, check_headers, check_version
+from ludus.gateway.http.outbox import CLOSE, KEEP, Answers, Request, failed
+from ludus.gateway.http.wire import RETRY, Answer, problem, response
 
-__all__ = ["Connection", "Handler", "HttpLimits", "HttpStatistics", "Request"]
+if TYPE_CHECKING:
+    from ludus.gateway.http.door import HttpDoor
 
-_LOG = logging.getLogger(__name__)
-_REASONS = {
-    200: b"OK",
-    400: b"Bad Request",
-    401: b"Unauthorized",
-    404: b"Not Found",
-    405: b"Method Not Allowed",
-    408: b"Request Timeout",
-    409: b"Conflict",
-    410: b"Gone",
-    413: b"Content Too Large",
-    500: b"Internal Server Error",
-    501: b"Not Implemented",
-    503: b"Service Unavailable",
-    504: b"Gateway Timeout",
-    505: b"HTTP Version Not Supported",
-}
-_LINGER_S = 2.0  # for which what a game still sends is thrown away, so that it gets to read why it was refused
-_OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: "
-_CLOSE = b"close"
-_KEEP = b"keep-alive"
+__all__ = ["Connection"]
+
 _WHOLE = 16 * 1024  # bytes that are parsed at once; of more than that, only what others can wait for
 _CHUNKS = 4 * 1024  # bytes of a body in chunks that are parsed at once
 _TURN_S = 0.001  # after which other connections have their turn
 _FREE_CHUNKS = 1024  # of a body, of any size; more than that must have `_MIN_CHUNK` bytes on average
 _MIN_CHUNK = 64
 _REQUEST_BYTES = 1024  # what a request takes beside its body
-_HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:%\[\]-]*")
-
-
-@dataclass(frozen=True, kw_only=True)
-class HttpLimits:
-    max_header_bytes: int = 16 * 1024
-    max_headers: int = 64
-    max_body_bytes: int = 16 * 1024 * 1024
-    request_s: float = 10.0  # from the first byte of a request to its last
-    idle_s: float = 120.0  # without a request
-    max_connections: int = 10_000
-    max_pipelined: int = 64
-    max_pipelined_bytes: int = 1024 * 1024  # of requests that wait for the one before them; then reading pauses
-    max_buffered_bytes: int = 256 * 1024 * 1024  # of unanswered requests, of all connections; see docs/gateway.md
-    max_unsent_bytes: int = 64 * 1024 * 1024  # of answers that the game does not read
-
-
-@dataclass(kw_only=True)
-class HttpStatistics:
-    num_connections: int = 0  # open now
-    num_accepted: int = 0
-    num_refused: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    buffered_bytes: int = 0  # of requests that came in several parts, or wait for the one before them
-
-
-class Request:
-    """One request, read whole; called with its answer, it sends that. Names of headers are in lower case."""
-
-    __slots__ = (
-        "arrived", "body", "connection", "headers", "held_bytes", "kind", "method", "path", "persistence", "refused",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        connection: Connection,
-        method: bytes,
-        path: bytes,
-        headers: Mapping[bytes, bytes],
-        body: bytes,
-        arrived: float,
-        persistence: bytes,
-        refused: Answer | None,
-    ) -> None:
-        self.connection = connection
-        self.method = method
-        self.path = path
-        self.headers = headers
-        self.body = body
-        self.arrived = arrived
-        self.persistence = persistence  # the answer's header `connection`: empty, close or keep-alive
-        self.refused = refused  # why, if its headers were enough to refuse it
-        self.held_bytes = 0  # of its body, where they count as buffered
-        self.kind: str | None = None  # of a step, once it is known
-
-    def __call__(self, answer: Answer) -> None:
-        """Count the step, and send its answer."""
-        connection = self.connection
-        connection.metrics.add(self.kind or "stateless", answer.code, monotonic() - self.arrived)
-        connection.answer(self, answer)
-
-
-class Handler(Protocol):
-    """What answers requests, at once or later, once."""
-
-    checks_heads: bool
-    """Whether `check_head` is to be called for every request; it always is for those with large bodies."""
-
-    def check_head(
-        self, method: bytes, path: bytes, headers: Mapping[bytes, bytes], *, is_large: bool
-    ) -> Answer | None:
-        """Why a request is refused before its body is read, or `None`. `is_large`: it has more than a few bytes."""
-        ...
-
-    def is_preferred(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether a request should be read even if there is little room for requests."""
-        ...
-
-    def handle(self, request: Request) -> None: ...
-
-    def refuse(self, answer: Answer) -> None:
-        """A request was refused before it could be handled: to be counted."""
-        ...
+_FRAMING = (b"content-length", b"transfer-encoding")
+_LOWER = {  # the usual spellings, so that most names need not be made lower
+    name: name.lower()
+    for name in (b"Host", b"host", b"Content-Length", b"content-length", b"session", b"step_kind", b"step", b"game_id")
+}
 
 
 class Connection(asyncio.Protocol):
-    def __init__(
-        self,
-        handler: Handler,
-        limits: HttpLimits,
-        statistics: HttpStatistics,
-        open_connections: set[Connection],
-        outbox: Outbox,
-        turns: Turns,
-        metrics: StepMetrics,
-    ) -> None:
-        self._handler = handler
-        self._limits = limits
-        self._statistics = statistics
-        self._open = open_connections
-        self._outbox = outbox
-        self._turns = turns
-        self.metrics = metrics
+    """The reading half, and the transport's protocol."""
+
+    def __init__(self, door: HttpDoor) -> None:
+        self._door = door
+        self._limits = door.limits
+        self._stats = door.stats
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._answers = Answers(self, door)
+        self._pending = self._answers.pending
         self._parser: Any = None
-        self._pending: deque[Request] = deque()  # read, and not answered or not sent yet, in order
-        self._is_closing = False  # nothing is answered any more
         self._is_deaf = False  # nothing is read any more
         self._is_paused = False
         self._is_half_closed = False  # the game sends nothing more, and waits for answers
-        self._refusal: Answer | None = None  # that comes after the answers to what was asked before
-        self._owes_continue = False  # a 100, to be sent after those answers
-        self._is_unusual = False  # something is to be done after the last answer: one of the four above
-        self._is_writable = True
+        self._owes_continue = False  # a 100, to be sent after the answers to what was asked before
         self.began = 0.0  # when the request that is being read began; 0 between requests
         self.touched = monotonic()
         self._unread = b""  # what was received and is parsed in a later turn, from `_at` on
         self._at = 0
         self._has_turn = False
-        self._held_bytes = 0  # that this connection has added to the buffered bytes of all
+        self.held_bytes = 0  # that this connection has added to the buffered bytes of all
         self._pending_bytes = 0  # of those, what belongs to `_pending`
         self._header_bytes = 0
         self._in_headers = True
-        self._has_rare = handler.checks_heads  # headers are to be looked at that most requests do not have
+        self._has_rare = door.checks_heads  # headers are to be looked at that most requests do not have
         self._host = b""  # the last that was found good
         self._method = b""
         self._path = b""
@@ -196,29 +79,30 @@ class Connection(asyncio.Protocol):
     # -- the transport's calls ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        statistics = self._statistics
-        if len(self._open) >= self._limits.max_connections:
-            statistics.num_refused += 1
-            self._is_closing = self._is_deaf = True
-            self._transport.write(_response(problem("overloaded", "too many connections", headers=_RETRY), _CLOSE))
+        self._transport = self._answers.transport = cast(asyncio.Transport, transport)
+        stats = self._stats
+        if len(self._door.connections) >= self._limits.max_connections:
+            stats.num_refused += 1
+            self._answers.is_closing = self._is_deaf = True
+            self._transport.write(response(problem("overloaded", "too many connections", headers=RETRY), CLOSE))
             self._transport.close()
             return
-        statistics.num_accepted += 1
-        statistics.num_connections += 1
-        self._open.add(self)
+        stats.num_accepted += 1
+        stats.num_connections += 1
+        self._door.connections.add(self)
         self._transport.set_write_buffer_limits(high=1024 * 1024)
         self._parser = httptools.HttpRequestParser(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._is_closing = self._is_deaf = True
+        self._answers.is_closing = self._is_deaf = True
         self._pending.clear()
         self._pending_bytes = 0
         self._drop_input()
         self._parser = None
-        if self in self._open:
-            self._open.discard(self)
-            self._statistics.num_connections -= 1
+        del self._answers.connection  # they hold each other, and garbage is collected seldom
+        if self in self._door.connections:
+            self._door.connections.discard(self)
+            self._stats.num_connections -= 1
 
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
@@ -227,7 +111,7 @@ class Connection(asyncio.Protocol):
         if not self.began and data != b"\r\n":  # an empty line before a request is none
             self.began = now
         size = len(data)
-        self._statistics.bytes_in += size
+        self._stats.bytes_in += size
         if size > _WHOLE or self._unread:
             self._unread, self._at = self._unread[self._at :] + data, 0
             self._go_on()
@@ -269,7 +153,7 @@ class Connection(asyncio.Protocol):
                 break
         if self._at >= len(data) or self._is_deaf:
             self._unread, self._at = b"", 0
-        if self._held_bytes:
+        if self.held_bytes:
             self._charge()
         if self._unread:
             self._pause()
@@ -300,7 +184,7 @@ class Connection(asyncio.Protocol):
         if isinstance(error, httptools.HttpParserCallbackError):
             if not self.began and self._pending:  # it was read whole, and then failed
                 self._pending.pop()
-            self.refuse(_failure())
+            self.refuse(failed())
         elif str(error) == "Invalid HTTP version":
             self.refuse(problem("version_not_supported", "this server speaks HTTP/1.1 and HTTP/1.0"))
         else:
@@ -319,17 +203,17 @@ class Connection(asyncio.Protocol):
             self._charge()
 
     def pause_writing(self) -> None:
-        self._is_writable = False
+        self._answers.is_writable = False
         self._pause()
 
     def resume_writing(self) -> None:
-        self._is_writable = True
+        self._answers.is_writable = True
         self._resume()
 
     def eof_received(self) -> bool:
         if not self._pending and not self._unread:
             return False
-        self._is_half_closed = self._is_unusual = True  # what was asked is still answered
+        self._is_half_closed = self._answers.is_unusual = True  # what was asked is still answered
         return True
 
     # -- the parser's calls ---------------------------------------------------------------------------------------
@@ -375,7 +259,7 @@ class Connection(asyncio.Protocol):
 
     def _check_head(self, received: int, keep_alive: bool) -> None:
         """Look at headers that are not the usual few of a small step."""
-        self._has_rare = self._handler.checks_heads
+        self._has_rare = self._door.checks_heads
         self._owes_continue = False
         if self._declined is not None:  # it was looked at before: see `_decline_upgrade`
             self._method, self._path, self._headers, self._persistence = self._declined
@@ -384,19 +268,21 @@ class Connection(asyncio.Protocol):
             return
         headers = self._headers
         if self._repeated or len(headers) > 8 or received > self._limits.max_header_bytes:
-            self._check_headers(headers)
+            self._stop_if(check_headers(headers, self._repeated, self._limits))
+            self._repeated = []
         version = "1.1" if keep_alive and b"connection" not in headers else self._parser.get_http_version()
         if version != "1.1" or headers.get(b"host") != self._host:
-            self._check_version(version, headers)
-        self._persistence = _CLOSE if not keep_alive else b"" if version == "1.1" else _KEEP
+            self._stop_if(check_version(version, headers))
+            self._host = headers.get(b"host", self._host)
+        self._persistence = CLOSE if not keep_alive else b"" if version == "1.1" else KEEP
         if self._method == b"CONNECT":
             self._stop(problem("bad_request", "this is no proxy"))
         length = headers.get(b"content-length", b"")
         if len(length) > 4 and int(length[:20]) > self._limits.max_body_bytes:
             self._stop(problem("too_large", f"a body may have {self._limits.max_body_bytes} bytes"))
         is_large = b"transfer-encoding" in headers or len(length) > 4
-        if is_large or self._handler.checks_heads:
-            self._refused = self._handler.check_head(self._method, self._path, headers, is_large=is_large)
+        if is_large or self._door.checks_heads:
+            self._refused = self._door.check_head(self._method, self._path, headers, is_large=is_large)
             if self._refused is not None and is_large:
                 self._stop(self._refused)
         if b"upgrade" in headers and self._parser.should_upgrade():
@@ -404,38 +290,12 @@ class Connection(asyncio.Protocol):
         elif is_large or b"expect" in headers:
             self._frame_body(headers, version == "1.1")
 
-    def _check_headers(self, headers: dict[bytes, bytes]) -> None:
-        """Refuse too many headers, too large ones, and those that may be there only once."""
-        limits = self._limits
-        if len(headers) + len(self._repeated) > limits.max_headers:
-            self._stop(problem("too_large", f"more than {limits.max_headers} headers"))
-        if len(b"".join((*headers, *headers.values()))) + 4 * len(headers) > limits.max_header_bytes:
-            self._stop(problem("too_large", f"headers may have {limits.max_header_bytes} bytes"))
-        twice = next((name for name in self._repeated if name in _ONCE), None)
-        self._repeated = []
-        if twice is not None:
-            self._stop(problem("bad_request", f"the header {twice.decode()} is there twice"))
-
-    def _check_version(self, version: str, headers: dict[bytes, bytes]) -> None:
-        """Refuse other versions of HTTP, and what RFC 9112 has a server refuse in each."""
-        if version not in ("1.1", "1.0"):
-            detail = f"this server speaks HTTP/1.1 and HTTP/1.0, not HTTP/{version}"
-            self._stop(problem("version_not_supported", detail))
-        host = headers.get(b"host")
-        if host is None and version == "1.1":
-            self._stop(problem("bad_request", "HTTP/1.1 needs the header host"))
-        if host is not None and not _HOST.fullmatch(host):
-            self._stop(problem("bad_request", "the header host does not name a host"))
-        self._host = host if host is not None else self._host
-        if b"transfer-encoding" in headers and version == "1.0":
-            self._stop(problem("bad_request", "HTTP/1.0 has no transfer-encoding; send a content-length"))
-
     def _frame_body(self, headers: dict[bytes, bytes], can_continue: bool) -> None:
         """Prepare for a body in chunks or for a large one, and ask for it if the game waits to be asked."""
         length = headers.get(b"content-length", b"")
         coding = headers.get(b"transfer-encoding")
         if coding is not None:
-            self._check_coding(coding.lower())
+            self._stop_if(check_coding(coding))
             self._chunked, self._headers = headers, {}  # what comes behind the body is no header
             self._chunked_bytes = 0
         elif not length.strip(b"0"):
@@ -443,21 +303,13 @@ class Connection(asyncio.Protocol):
         expected = headers.get(b"expect")
         if expected is not None and expected.lower() == b"100-continue" and can_continue and self._refused is None:
             if self._pending:
-                self._owes_continue = self._is_unusual = True
+                self._owes_continue = self._answers.is_unusual = True
             else:
                 self._send_continue()
 
-    def _check_coding(self, coding: bytes) -> None:
-        codings = [each.strip() for each in coding.split(b",")]
-        if codings == [b"chunked"]:
-            return
-        if codings[-1] == b"chunked" and b"chunked" not in codings[:-1]:
-            self._stop(problem("not_implemented", "of transfer-encodings, this server knows chunked alone"))
-        self._stop(problem("bad_request", "the transfer-encoding must end in chunked, and have it once"))
-
     def _send_continue(self) -> None:
         self._owes_continue = False
-        self._outbox.send(self._transport, b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._door.outbox.send(self._transport, b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _decline_upgrade(self) -> None:
         """Go on in HTTP/1.1 with a request that offered to change to something else.
@@ -468,7 +320,7 @@ class Connection(asyncio.Protocol):
         headers = self._headers
         lines = [b"POST / HTTP/1.1", b"not-usual: 1"]  # so that `_check_head` is called, which takes `_declined` back
         lines += [b"%b: %b" % (name, headers[name]) for name in _FRAMING if name in headers]
-        lines += [b"connection: close"] if self._persistence == _CLOSE else []
+        lines += [b"connection: close"] if self._persistence == CLOSE else []
         self._offers_upgrade = False
         self._declined = self._method, self._path, headers, self._persistence
         self._path, self._headers, self._in_headers = b"", {}, True
@@ -500,7 +352,7 @@ class Connection(asyncio.Protocol):
         body, headers = self._body, self._headers
         if self._chunked is not None:
             headers, self._chunked, self._repeated = self._chunked, None, []
-            self._has_rare = self._handler.checks_heads
+            self._has_rare = self._door.checks_heads
         self._in_headers = True
         held_bytes = 0
         if self._parts:
@@ -508,7 +360,9 @@ class Connection(asyncio.Protocol):
             self._parts = bytearray()
             held_bytes = len(body)
         persistence = self._persistence
-        request = Request(self, self._method, self._path, headers, body, self.began, persistence, self._refused)
+        request = Request(
+            self._answers, self._method, self._path, headers, body, self.began, persistence, self._refused
+        )
         self.began = 0.0
         self._path = self._body = b""  # of the next one
         self._headers = {}
@@ -521,10 +375,10 @@ class Connection(asyncio.Protocol):
             self._pending_bytes += request.held_bytes
             self._charge()
         if len(pending) == 1:
-            self._handler.handle(request)
+            self._door.handle(request)
         elif len(pending) >= self._limits.max_pipelined:
             self._pause()
-        if persistence == _CLOSE and not self._is_deaf:
+        if persistence == CLOSE and not self._is_deaf:
             self._is_deaf = True
             raise ValueError("this was the last request of the connection")
 
@@ -536,21 +390,21 @@ class Connection(asyncio.Protocol):
         Half of the room is for everybody. The other half is for small requests, and for those that are preferred.
         """
         held = self._pending_bytes + self._body_bytes + self._header_bytes + len(self._unread) - self._at
-        statistics, limits = self._statistics, self._limits
-        grows = held > self._held_bytes
-        statistics.buffered_bytes += held - self._held_bytes
-        self._held_bytes = held
+        stats, limits = self._stats, self._limits
+        grows = held > self.held_bytes
+        stats.buffered_bytes += held - self.held_bytes
+        self.held_bytes = held
         if not grows or self._is_deaf:
             return
         if self._pending and held > limits.max_pipelined_bytes:
             self._pause()
-        if statistics.buffered_bytes <= limits.max_buffered_bytes // 2:
+        if stats.buffered_bytes <= limits.max_buffered_bytes // 2:
             return
-        if statistics.buffered_bytes > limits.max_buffered_bytes or not (
-            held <= limits.max_header_bytes or self._handler.is_preferred(self._last_headers())
+        if stats.buffered_bytes > limits.max_buffered_bytes or not (
+            held <= limits.max_header_bytes or self._door.is_preferred(self._last_headers())
         ):
-            detail = f"requests of {statistics.buffered_bytes} bytes are kept, as much as this server takes"
-            self.refuse(problem("overloaded", detail, headers=_RETRY))
+            detail = f"requests of {stats.buffered_bytes} bytes are kept, as much as this server takes"
+            self.refuse(problem("overloaded", detail, headers=RETRY))
 
     def _last_headers(self) -> Mapping[bytes, bytes]:
         return self._chunked or self._headers or (self._pending[-1].headers if self._pending else {})
@@ -561,65 +415,23 @@ class Connection(asyncio.Protocol):
         self._parts = bytearray()
         self._charge()
 
-    # -- answers --------------------------------------------------------------------------------------------------
+    def release(self, num_bytes: int) -> None:
+        """A request was answered, of which so many bytes were kept."""
+        self._pending_bytes -= num_bytes
+        self._charge()
 
-    def answer(self, request: Request, answer: Answer) -> None:
-        """Send the answer to a request; the next that was read meanwhile is handled then."""
-        pending = self._pending
-        if self._is_closing or not pending or pending[0] is not request:
-            return  # the game is gone
-        pending.popleft()
-        if self._held_bytes:
-            self._pending_bytes -= request.held_bytes
-            self._charge()
-        if answer.code or answer.headers or request.persistence or request.method == b"HEAD":
-            self._write(answer, request.persistence, is_head=request.method == b"HEAD")
-        else:
-            body = answer.body
-            data = b"%b%d\r\n\r\n%b" % (answer.head or _OK, len(body), body)
-            self._statistics.bytes_out += len(data)
-            self._outbox.send(self._transport, data)
-            if not self._is_writable:
-                self._check_unsent()
-        if pending and not self._is_closing:
-            asyncio.get_running_loop().call_soon(self._handle_next)
-        elif self._is_unusual:
-            self._after_last()
+    # -- after answers, and the end -------------------------------------------------------------------------------
 
-    def _after_last(self) -> None:
+    def after_last(self) -> None:
         """All that was asked is answered."""
         if self._owes_continue and not self._in_headers and not self._is_deaf:
             self._send_continue()
-        if self._refusal is not None:
-            self._send_refusal(self._refusal)
+        if self._answers.refusal is not None:
+            self._answers.send_refusal(self._answers.refusal)
         elif self._is_half_closed and not self._unread:
-            self._hang_up()
+            self.hang_up()
         else:
             self._resume()
-
-    def _handle_next(self) -> None:
-        if self._pending and not self._is_closing:
-            request = self._pending[0]
-            try:
-                self._handler.handle(request)
-            except Exception:
-                self.answer(request, _failure())
-
-    def _write(self, answer: Answer, persistence: bytes, *, is_head: bool = False) -> None:
-        data = _response(answer, persistence)
-        if is_head:
-            data = data[: len(data) - len(answer.body)]
-        self._statistics.bytes_out += len(data)
-        self._outbox.send(self._transport, data)
-        if persistence == _CLOSE:
-            self._hang_up()
-        elif not self._is_writable:
-            self._check_unsent()
-
-    def _check_unsent(self) -> None:
-        """Cut off a game that asks and does not read the answers."""
-        if self._transport.get_write_buffer_size() > self._limits.max_unsent_bytes:
-            self.abort()
 
     def refuse(self, answer: Answer) -> None:
         """Answer what cannot be read any further, and hang up."""
@@ -627,44 +439,34 @@ class Connection(asyncio.Protocol):
             return
         self._is_deaf = True
         self._drop_input()
-        self._handler.refuse(answer)
+        self._door.refuse(answer)
         if self._pending:
-            self._refusal, self._is_unusual = answer, True
+            self._answers.refusal, self._answers.is_unusual = answer, True
         else:
-            self._send_refusal(answer)
+            self._answers.send_refusal(answer)
 
-    def _send_refusal(self, answer: Answer) -> None:
-        """The last that is sent. Hanging up at once, while the game sends, would take the answer from it."""
-        self._is_closing = True
-        data = _response(answer, _CLOSE)
-        self._statistics.bytes_out += len(data)
-        self._outbox.send(self._transport, data)
-        self._outbox.flush()
-        if self._is_paused:  # what it still sends is thrown away
+    def throw_away(self) -> None:
+        """Read on, if it is paused: nothing of it is kept."""
+        if self._is_paused:
             self._is_paused = False
             self._transport.resume_reading()
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-            asyncio.get_running_loop().call_later(_LINGER_S, self._transport.abort)
-        else:  # TLS, whose end cannot be told apart from its connection's
-            self._transport.close()
 
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
         """After what was sent has arrived."""
-        self._is_closing = self._is_deaf = True
+        self._answers.is_closing = self._is_deaf = True
         self._drop_input()
-        self._outbox.flush()
+        self._door.outbox.flush()
         self._transport.close()
 
     def abort(self) -> None:
-        self._is_closing = self._is_deaf = True
+        self._answers.is_closing = self._is_deaf = True
         self._drop_input()
         self._transport.abort()
 
     def close_idle(self) -> None:
         """Hang up if no request is under way."""
-        if not self._pending and not self._is_closing:
-            self._hang_up()
+        if not self._pending and not self._answers.is_closing:
+            self.hang_up()
 
     @property
     def is_idle(self) -> bool:
@@ -674,7 +476,7 @@ class Connection(asyncio.Protocol):
         """Cut off those who are too slow, to be called about once a second."""
         if self.began and now - self.began > self._limits.request_s and not self._pending and not self._is_paused:
             self.refuse(problem("timeout", f"a request must arrive within {self._limits.request_s:g} s"))
-        elif not self._is_writable and now - self.touched > self._limits.idle_s:
+        elif not self._answers.is_writable and now - self.touched > self._limits.idle_s:
             self.abort()
         elif self.is_idle and now - self.touched > self._limits.idle_s:
             self.close_idle()
@@ -684,88 +486,37 @@ class Connection(asyncio.Protocol):
         self.refuse(answer)
         raise ValueError(answer.code)
 
+    def _stop_if(self, answer: Answer | None) -> None:
+        if answer is not None:
+            self._stop(answer)
+
     @property
     def _may_read(self) -> bool:
         """Whether there is room for another request behind those that wait."""
         if not self._pending:
-            return self._is_writable
+            return self._answers.is_writable
         limits = self._limits
-        is_full = len(self._pending) >= limits.max_pipelined or self._held_bytes > limits.max_pipelined_bytes
-        return self._is_writable and not is_full
+        is_full = len(self._pending) >= limits.max_pipelined or self.held_bytes > limits.max_pipelined_bytes
+        return self._answers.is_writable and not is_full
 
     def _pause(self) -> None:
-        if not self._is_paused and not self._is_closing:
-            self._is_paused = self._is_unusual = True
+        if not self._is_paused and not self._answers.is_closing:
+            self._is_paused = self._answers.is_unusual = True
             self._transport.pause_reading()
 
     def _resume(self) -> None:
         """Go on where `_pause` has stopped, if there is room: with what was received, and then with the game."""
-        if not self._is_paused or not self._may_read or self._is_closing:
+        if not self._is_paused or not self._may_read or self._answers.is_closing:
             return
         if self._unread and not self._is_deaf:
             if not self._has_turn:
                 self._has_turn = True
-                self._turns.add(self._go_on)
+                self._door.turns.add(self._go_on)
             return
         self._is_paused = False
-        self._is_unusual = self._is_half_closed or self._owes_continue or self._refusal is not None
+        self._answers.is_unusual = self._is_half_closed or self._owes_continue or self._answers.refusal is not None
         if self.began:  # it was not the game that was slow
             self.began = monotonic()
         self._transport.resume_reading()
         if self._is_half_closed and not self._pending:
-            self._hang_up()
-
-
-_ONCE = frozenset(
-    (
-        b"session",
-        b"game_id",
-        b"game-id",
-        b"step_kind",
-        b"step-kind",
-        b"step",
-        b"run",
-        b"host",
-        b"content-length",
-        b"transfer-encoding",
-        b"expect",
-        b"authorization",
-        b"key",
-        b"time",
-        b"token",
-        b"model",
-        b"version",
-        b"deadline_ms",
-        b"deadline-ms",
-    )
-)
-_FRAMING = (b"content-length", b"transfer-encoding")
-_RETRY = {b"retry-after": b"1"}
-_LOWER = {  # the usual spellings, so that most names need not be made lower
-    name: name.lower()
-    for name in (b"Host", b"host", b"Content-Length", b"content-length", b"session", b"step_kind", b"step", b"game_id")
-}
-
-
-def _failure() -> Answer:
-    """What should not happen did: the game gets an id, under which the log has the traceback."""
-    number = uuid.uuid4().hex[:16]
-    _LOG.exception("a request failed, id %s", number)
-    return problem("actor_failed", "the server failed; its log has more under the id", id=number)
-
-
-def _response(answer: Answer, persistence: bytes) -> bytes:
-    """Any answer, written out; that of a tick that went well is quicker made from its session's head."""
-    if answer.head:
-        lines = [answer.head[: answer.head.rindex(b"\r\n")]]
-    else:
-        kind = answer.headers.get(b"content-type") or (
-            b"application/problem+json" if answer.code else b"application/octet-stream"
-        )
-        status = b"HTTP/1.1 %d %b" % (answer.status, _REASONS.get(answer.status, b""))
-        lines = [status, b"content-type: " + kind]
-    lines += [b"%b: %b" % item for item in answer.headers.items() if item[0] != b"content-type"]
-    lines.append(b"content-length: %d" % len(answer.body))
-    if persistence:
-        lines.append(b"connection: " + persistence)
-    return b"\r\n".join(lines) + b"\r\n\r\n" + answer.body
+            self.hang_up()

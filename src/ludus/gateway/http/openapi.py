@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import ludus
-from ludus.gateway.step import PROBLEMS
+from ludus.gateway.http.wire import PROBLEMS
 
 __all__ = ["document"]
 

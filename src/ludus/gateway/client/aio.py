@@ -15,13 +15,15 @@ import re
 import ssl
 from typing import Any, cast
 
-from ludus.gateway.client import MAX_ANSWER_BYTES, MAX_HEAD_BYTES, Course, GameError, Place, Retries, too_large
+from ludus.gateway.client.protocol import MAX_HEAD_BYTES, BaseGameClient, too_large
 
 __all__ = ["AsyncGameClient", "Response"]
 
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
 _CLOSE = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
-_HEADER = rb"\r\n%b:[ \t]*([^\r]*)"
+_HEADERS = {
+    name: re.compile(rb"\r\n%b:[ \t]*([^\r]*)" % name.encode(), re.IGNORECASE) for name in ("version", "retry-after")
+}
 _END = b"\r\n\r\n"
 
 
@@ -36,14 +38,14 @@ class Response:
         self.body = body
 
     def header(self, name: str) -> str | None:
-        found = re.search(_HEADER % re.escape(name.encode()), self.head, re.IGNORECASE)
+        found = _HEADERS[name].search(self.head)
         return found[1].decode("latin-1").strip() if found is not None else None
 
 
 class _Wire(asyncio.Protocol):
     """A connection with one request under way at a time."""
 
-    def __init__(self, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
+    def __init__(self, max_answer_bytes: int) -> None:
         self._max_answer_bytes = max_answer_bytes
         self._transport: asyncio.Transport | None = None
         self._buffer = b""
@@ -106,48 +108,16 @@ class _Wire(asyncio.Protocol):
                 self._transport.close()
 
 
-class AsyncGameClient:
-    """`GameClient` with coroutines, and the same meaning of every argument. One step at a time."""
+class AsyncGameClient(BaseGameClient):
+    """`GameClient` with coroutines. One step at a time."""
 
-    def __init__(
-        self,
-        url: str,
-        session: str | None = None,
-        *,
-        run: str | None = None,
-        numbered: bool = True,
-        timeout_s: float | None = 10.0,
-        retries: int = 5,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
-        token: str | None = None,
-        secret: str | None = None,
-        key: str = "game",
-        context: ssl.SSLContext | None = None,
-    ) -> None:
-        self._place = Place(url)
-        self._course = Course(session, run=run, numbered=numbered, token=token, secret=secret, key=key)
-        self._is_plain = secret is None
-        self._timeout_s = timeout_s
-        self._retries = retries
-        self._max_answer_bytes = max_answer_bytes
-        self._context = context
-        self._wire: _Wire | None = None
-        self._line = f"POST {self._place.path} HTTP/1.1\r\nhost: {self._place.authority}\r\n"
-        self._token = token
-        self._tick_head = b""
-        self.num_retries = 0
-
-    @property
-    def session(self) -> str:
-        return self._course.session
-
-    @property
-    def versions(self) -> dict[str, int]:
-        return dict(self._course.versions)
+    _wire: _Wire | None = None
+    _tick_head = b""
 
     async def start(self, data: bytes = b"", model: str | None = None, version: int | str | None = None) -> bytes:
         self._course.begin()
-        self._tick_head = self._make_tick_head()
+        common = self._course.common_head
+        self._tick_head = f"{self._place.line}{common}".encode() if common else b""
         return await self._step("start", data, model=model, version=version)
 
     async def tick(self, data: bytes, deadline_ms: int | None = None) -> bytes:
@@ -166,13 +136,6 @@ class AsyncGameClient:
             self._wire.close()
             self._wire = None
 
-    def _make_tick_head(self) -> bytes:
-        """What all ticks of a session have in common, up to the step's number; a signature leaves nothing in common."""
-        if not self._is_plain:
-            return b""
-        authorization = f"authorization: Bearer {self._token}\r\n" if self._token is not None else ""
-        return f"{self._line}{authorization}session: {self.session}\r\nstep_kind: tick\r\n".encode()
-
     def _request(self, kind: str | None, data: bytes, extras: dict[str, Any]) -> bytes:
         course = self._course
         if kind == "tick" and self._tick_head and not extras:
@@ -183,13 +146,11 @@ class AsyncGameClient:
             return b"%bcontent-length: %d\r\n\r\n%b" % (self._tick_head, len(data), data)
         headers = course.headers(kind, data, **extras)
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        return f"{self._line}{lines}content-length: {len(data)}\r\n\r\n".encode() + data
+        return f"{self._place.line}{lines}content-length: {len(data)}\r\n\r\n".encode() + data
 
     async def _step(self, kind: str | None, data: bytes, **extras: Any) -> bytes:
         course = self._course
-        retries: Retries | None = None
-        if course.doubted is not None and kind is not None:
-            course.next()
+        course.step(kind)
         while True:
             was_sent = False
             try:
@@ -202,30 +163,15 @@ class AsyncGameClient:
             except BaseException as error:
                 self.close()  # an answer that is still to come is none to the next step
                 if was_sent:
-                    course.lose(kind)
+                    course.lose()
                 if not isinstance(error, OSError):
                     raise
-                retries = retries or self._new_retries(kind)
-                await asyncio.sleep(retries.after_break(error, self._place, was_sent=was_sent))
-                self.num_retries += 1
+                await asyncio.sleep(course.broke(error, self._place, was_sent=was_sent))
                 continue
-            if response.status == 200:
-                if kind is not None:
-                    course.number += 1
-                    if course.doubted is not None:
-                        course.settle()
-                    if b"\r\nversion:" in response.head:
-                        course.succeeded(None, response.header("version"))
+            pause_s = course.answered(response.status, response.body, response.header)
+            if pause_s is None:
                 return response.body
-            problem = GameError.from_answer(response.status, response.body)
-            if course.refused(kind, problem):
-                continue
-            retries = retries or self._new_retries(kind)
-            await asyncio.sleep(retries.after_problem(problem, response.header("retry-after")))
-            self.num_retries += 1
-
-    def _new_retries(self, kind: str | None) -> Retries:
-        return Retries(self._retries, may_repeat=self._course.numbered and kind is not None)
+            await asyncio.sleep(pause_s)
 
     async def _ask(self, wire: _Wire, request: bytes) -> Response:
         loop = asyncio.get_running_loop()
