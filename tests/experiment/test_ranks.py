@@ -22,7 +22,6 @@ from ludus.experiment.config import Config, resolve
 from ludus.learn.algorithms.learner import Learner
 from ludus.learn.policies.policy import Policy
 from ludus.remote import training
-from ludus.services.simulator.chooser import InlineChooser
 from ludus.services.trainer.ranks import TorchRanks
 
 from . import runs
@@ -53,7 +52,7 @@ def joined(config: Config) -> Segment:
     """The rows of all ranks, of which the first half has far fewer active steps."""
     groups = wiring.make_groups(config)
     policy = Policy(wiring.make_policy_spec(config, groups[0].spec), seed=1)
-    simulator = wiring.make_simulator(config, groups, policy, InlineChooser(policy.runner()), seed=1)
+    simulator = wiring.make_simulator(config, groups, policy, seed=1)
     for version in range(3):
         segment = simulator.collect(version).segment
     segment.active[5:, :2] = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,32 @@ def test_step_by_step_memory_is_that_of_whole_sequences(kind: str) -> None:
         steps.append(params)
     whole, _ = policy.evaluate(torch.from_numpy(obs), nests.map(torch.from_numpy, begun), torch.from_numpy(first))
     np.testing.assert_allclose(np.stack(steps), whole.detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_to_act_is_a_forward_pass_and_a_choice(greedy: bool) -> None:
+    policy = make(network=NetworkConfig(hidden=(8,), recurrent="gru", recurrent_size=6))
+    obs, first = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32), np.ones(5, np.bool_)
+    mask = np.array([[True, False, True]] * 5)
+    action, logp, memory = policy.act(
+        obs, policy.initial_memory(5), first, np.random.default_rng(3), mask, greedy=greedy
+    )
+    params, after = policy.runner()(obs, policy.initial_memory(5), first)
+    expected = policy.head.choose(params, np.random.default_rng(3), mask, greedy=greedy)
+    assert np.array_equal(action, expected[0])
+    assert np.array_equal(logp, expected[1])
+    assert all(nests.leaves(nests.map(np.array_equal, memory, after)))
+
+
+def test_a_copy_acts_by_its_own_weights() -> None:
+    policy = make()
+    obs, first, rng = np.ones((1, 4), np.float32), np.zeros(1, np.bool_), np.random.default_rng(0)
+    policy.act(obs, None, first, rng, greedy=True)
+    other = copy.deepcopy(policy)
+    for choice in range(3):
+        with torch.no_grad():
+            other.model.policy_bias.copy_(100.0 * torch.eye(3)[choice])
+        assert other.act(obs, None, first, rng, greedy=True)[0].tolist() == [choice]
 
 
 def test_the_seed_decides_the_weights_and_torchs_own_state_is_left_alone() -> None:

@@ -2,9 +2,8 @@
 
 spec = PolicySpec(obs=world.obs, action=world.action, network=NetworkConfig(hidden=(64, 64)))
 policy = Policy(spec, seed=1)
-params, memory = policy.runner()(obs, memory, first)      # NumPy in, NumPy out: where actions are chosen
-action, logp = policy.head.sample(params, rng)
-params, value = policy.evaluate(obs, memory, first)       # tensors with gradients: where they are learnt from
+action, logp, memory = policy.act(obs, memory, first, rng, mask)   # NumPy in, NumPy out: where envs are stepped
+params, value = policy.evaluate(obs, memory, first)                # tensors with gradients: where it is learnt from
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
@@ -64,6 +64,11 @@ class Policy(nn.Module):
         self.has_modes = spec.network.model is not None  # ours have none
         if self.has_modes:
             self.eval()
+        self._runner: runners.Runner | None = None  # of `act`
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy makes a runner of its own, for its own weights."""
+        return {**self.__dict__, "_runner": None}
 
     @property
     def is_recurrent(self) -> bool:
@@ -102,6 +107,25 @@ class Policy(nn.Module):
         if self.log_std is not None:
             outputs = torch.cat([outputs, self.log_std.expand(*outputs.shape[:-1], -1)], dim=-1)
         return outputs, value, memory
+
+    def act(
+        self,
+        obs: Nest,
+        memory: Nest,
+        first: NDArray[np.bool_],
+        rng: np.random.Generator,
+        mask: NDArray[np.bool_] | None = None,
+        *,
+        greedy: bool = False,
+    ) -> tuple[NDArray[Any], NDArray[np.float32], Nest]:
+        """One step of N rows: an action for each, the log-probability with which it was chosen, the memory afterwards.
+
+        `greedy` takes the mode of the distribution; otherwise `rng` draws from it.
+        """
+        if self._runner is None:
+            self._runner = self.runner()
+        params, memory = self._runner(obs, memory, first)
+        return *self.head.choose(params, rng, mask, greedy=greedy), memory
 
     def runner(self) -> runners.Runner:
         """The forward pass for choosing actions, the fastest for this model. It reads this policy's own weights."""
