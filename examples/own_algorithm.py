@@ -15,13 +15,14 @@ from typing import Any
 
 import ludus
 from ludus.learn import ops
-from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig, View
+from ludus.learn.algorithms.actor_critic import ActorCritic, ActorCriticConfig
+from ludus.learn.algorithms.algorithm import View
 from ludus.options import option
 
 
 @dataclass(frozen=True, kw_only=True)
-class KLPenaltyConfig(AlgorithmConfig):
-    """Every field is an option of `ludus train`; those of AlgorithmConfig are, too."""
+class KLPenaltyConfig(ActorCriticConfig):
+    """Every field is an option of `ludus train`; those of ActorCriticConfig are, too."""
 
     num_steps: int = option(64, help="steps of each environment in one segment", minimum=1)
     num_epochs: int = option(8, help="passes over each batch", minimum=1)
@@ -30,7 +31,7 @@ class KLPenaltyConfig(AlgorithmConfig):
     kl_coef: float = option(0.5, help="price of moving away from the old policy", minimum=0.0)
 
 
-class KLPenalty(Algorithm[KLPenaltyConfig]):
+class KLPenalty(ActorCritic[KLPenaltyConfig]):
     Config = KLPenaltyConfig
 
     def targets(self, segment: Any, value: Any, reduce: Any = None) -> dict[str, Any]:

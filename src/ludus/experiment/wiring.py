@@ -54,15 +54,11 @@ _SEGMENT_TIMEOUT_S = 3600.0  # slow worlds may take their time; a lost simulator
 
 
 def make_policy_spec(config: Config, world: WorldSpec) -> PolicySpec:
-    return PolicySpec(
-        obs=world.obs,
-        action=world.action,
-        network=config.network,
-        squash=config.algorithm.squash,
-        normalise_obs=config.algorithm.normalise_obs,
-        normalise_returns=config.algorithm.normalise_returns,
-        log_std=config.algorithm.log_std,
-    )
+    return make_algorithm(config).policy_spec(world, config.network)
+
+
+def make_algorithm(config: Config) -> Algorithm[Any]:
+    return registry.algorithm_class(config.train.algorithm)(config.algorithm)
 
 
 def make_groups(config: Config, *, is_remote: bool = False) -> list[Worlds]:
@@ -87,8 +83,7 @@ def make_simulator(config: Config, groups: list[Worlds], policy: Policy, *, seed
 
 def make_learner(config: Config, policy: Policy, *, ranks: Ranks | None = None) -> Learner:
     check_device(config.train.device)
-    algorithm: Algorithm[Any] = registry.algorithm_class(config.train.algorithm)(config.algorithm)
-    return Learner(algorithm, policy, seed=config.train.seed, ranks=ranks, device=config.train.device)
+    return Learner(make_algorithm(config), policy, seed=config.train.seed, ranks=ranks, device=config.train.device)
 
 
 def check_device(name: str) -> None:

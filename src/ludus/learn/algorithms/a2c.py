@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig, View
+from ludus.learn.algorithms.actor_critic import ActorCritic, ActorCriticConfig
+from ludus.learn.algorithms.algorithm import View
 from ludus.learn.algorithms.targets import gae_targets
 from ludus.options import option
 
@@ -18,14 +19,14 @@ __all__ = ["A2C", "A2CConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class A2CConfig(AlgorithmConfig):
+class A2CConfig(ActorCriticConfig):
     num_envs: int = option(16, help="environments of one simulator, in all its groups", minimum=1)
     num_steps: int = option(8, help="steps of each environment in one segment", minimum=1)
     learning_rate: float = option(7e-4, help="step size of Adam", minimum=0.0)
-    normalise_advantage: bool = option(False, help="bring advantages to mean 0 and deviation 1")
+    normalise_advantage: bool = option(False, help="bring advantages to mean 0 and std 1")
 
 
-class A2C(Algorithm[A2CConfig]):
+class A2C(ActorCritic[A2CConfig]):
     Config = A2CConfig
 
     def targets(self, segment: Segment, value: Tensor, reduce: Any = None) -> dict[str, Tensor]:

@@ -23,7 +23,10 @@ from ludus.options import option
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ludus.core import WorldSpec
     from ludus.data.segment import Segment
+    from ludus.learn.networks.config import NetworkConfig
+    from ludus.learn.policies.policy import PolicySpec
 
 __all__ = ["Algorithm", "AlgorithmConfig", "View"]
 
@@ -35,21 +38,15 @@ class AlgorithmConfig:
     num_envs: int = option(16, help="environments of one simulator, in all its groups", minimum=1)
     num_steps: int = option(128, help="steps of each environment in one segment", minimum=1)
     gamma: float = option(0.99, help="discount of a reward one step later", minimum=0.0, maximum=1.0)
-    lam: float = option(0.95, help="lambda of advantages and value targets", minimum=0.0, maximum=1.0)
     learning_rate: float = option(3e-4, help="step size of Adam", minimum=0.0)
     anneal: bool = option(False, help="let the step size fall to zero over the run")
     num_epochs: int = option(1, help="passes over each batch", minimum=1)
     minibatch_size: int = option(0, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
     batch_segments: int = option(1, help="segments of one update, in the async flow", minimum=1)
     accumulate: int = option(1, help="parts in which each minibatch is worked on, to need less memory", minimum=1)
-    max_grad_norm: float = option(0.5, help="longer gradients are shortened to this; 0: never", minimum=0.0)
-    value_coef: float = option(0.5, help="weight of the value's loss", minimum=0.0)
-    entropy_coef: float = option(0.0, help="weight of the entropy bonus", minimum=0.0)
+    max_grad_norm: float = option(0.5, help="gradient-norm clip; 0 disables it", minimum=0.0)
     reward_scale: float = option(1.0, help="rewards are multiplied by this before they are learnt from")
-    normalise_returns: bool = option(True, help="learn values in units of the running std of returns")
     normalise_obs: bool = option(True, help="bring float observations to mean 0 and std 1")
-    squash: bool = option(False, help="continuous actions pass through tanh to their bounds")
-    log_std: float = option(0.0, help="logarithm of the deviation with which continuous actions begin")
     adam_eps: float = option(1e-5, help="epsilon of Adam", minimum=0.0)
     precision: str = option("float32", help="of forward passes in training", choices=("float32", "bfloat16"))
 
@@ -99,6 +96,12 @@ class Algorithm(Generic[C]):
 
     def __init__(self, config: C) -> None:
         self.config = config
+
+    def policy_spec(self, env: WorldSpec, network: NetworkConfig) -> PolicySpec:
+        """The policy that it trains in `env`."""
+        from ludus.learn.policies.policy import PolicySpec  # here, because it loads torch
+
+        return PolicySpec(obs=env.obs, action=env.action, network=network, normalise_obs=self.config.normalise_obs)
 
     def targets(self, segment: Segment, value: Tensor, reduce: Any = None) -> dict[str, Tensor]:
         """`[T, R]` tensors for the losses, from `value [T + 1, R]`. `reduce(x)` sums x over trainer ranks, in place.

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ludus.learn.algorithms.algorithm import Algorithm, View
+from ludus.learn.algorithms.actor_critic import ActorCritic
+from ludus.learn.algorithms.algorithm import View
 from ludus.learn.algorithms.impala import ImpalaConfig
 from ludus.learn.algorithms.ppo import clipped_policy_loss
 from ludus.learn.algorithms.targets import vtrace_targets
@@ -32,7 +33,7 @@ class APPOConfig(ImpalaConfig):
     normalise_advantage: bool = option(True, help="bring advantages to mean 0 and std 1")
 
 
-class APPO(Algorithm[APPOConfig]):
+class APPO(ActorCritic[APPOConfig]):
     Config = APPOConfig
     is_off_policy = True
     default_flow = "async"

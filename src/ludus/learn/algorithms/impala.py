@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig, View
+from ludus.learn.algorithms.actor_critic import ActorCritic, ActorCriticConfig
+from ludus.learn.algorithms.algorithm import View
 from ludus.learn.algorithms.targets import vtrace_targets
 from ludus.options import option
 
@@ -16,16 +17,15 @@ __all__ = ["Impala", "ImpalaConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImpalaConfig(AlgorithmConfig):
+class ImpalaConfig(ActorCriticConfig):
     num_steps: int = option(32, help="steps of each environment in one segment", minimum=1)
-    lam: float = option(0.95, help="lambda of advantages and value targets", minimum=0.0, maximum=1.0)
     rho_max: float = option(1.0, help="where V-trace's weight of a step is cut off", minimum=0.0)
     c_max: float = option(1.0, help="where V-trace's weight of the trace is cut off", minimum=0.0)
     entropy_coef: float = option(0.01, help="weight of the entropy bonus", minimum=0.0)
     learning_rate: float = option(5e-4, help="step size of Adam", minimum=0.0)
 
 
-class Impala(Algorithm[ImpalaConfig]):
+class Impala(ActorCritic[ImpalaConfig]):
     Config = ImpalaConfig
     needs_time = True
     default_flow = "async"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig, View
+from ludus.learn.algorithms.actor_critic import ActorCritic, ActorCriticConfig
+from ludus.learn.algorithms.algorithm import View
 from ludus.learn.algorithms.targets import gae_targets
 from ludus.options import option
 
@@ -18,16 +19,16 @@ __all__ = ["PPO", "PPOConfig", "clipped_policy_loss"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOConfig(AlgorithmConfig):
+class PPOConfig(ActorCriticConfig):
     num_epochs: int = option(6, help="passes over each batch", minimum=1)
     minibatch_size: int = option(128, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
     learning_rate: float = option(5e-4, help="step size of Adam", minimum=0.0)
     entropy_coef: float = option(0.01, help="weight of the entropy bonus", minimum=0.0)
     clip: float = option(0.2, help="how far the ratio to the old policy counts", minimum=0.0)
-    normalise_advantage: bool = option(True, help="bring advantages to mean 0 and deviation 1")
+    normalise_advantage: bool = option(True, help="bring advantages to mean 0 and std 1")
 
 
-class PPO(Algorithm[PPOConfig]):
+class PPO(ActorCritic[PPOConfig]):
     Config = PPOConfig
 
     def targets(self, segment: Segment, value: Tensor, reduce: Any = None) -> dict[str, Tensor]:
