@@ -34,10 +34,10 @@ class KLPenaltyConfig(ActorCriticConfig):
 class KLPenalty(ActorCritic[KLPenaltyConfig]):
     Config = KLPenaltyConfig
 
-    def targets(self, segment: Any, value: Any, reduce: Any = None) -> dict[str, Any]:
-        """Once for each segment, without gradients."""
-        ends = (segment.terminated, segment.truncated, segment.active, segment.first)
-        advantage, target = ops.gae(segment.reward, value, *ends, gamma=self.config.gamma, lam=self.config.lam)
+    def targets(self, sample: Any) -> dict[str, Any]:
+        """Once for each sample, without gradients."""
+        segment, config = sample.segment, self.config
+        advantage, target = ops.gae(segment.reward, sample.values(), *segment.ends, gamma=config.gamma, lam=config.lam)
         return {"advantage": advantage, "value_target": target}
 
     def loss(self, view: View) -> tuple[Any, dict[str, Any]]:

@@ -49,6 +49,7 @@ def test_worlds_of_several_agents_are_trained_in(tmp_path: Path, env: str, recur
 def test_where_agents_take_turns_only_allowed_choices_of_those_who_may_act_are_learnt_from(algorithm: str) -> None:
     config = resolve(algorithm, "pettingzoo:connect_four_v3", {**TINY, "flow": "sync"})
     groups = wiring.make_groups(config)
+    from ludus.learn.algorithms.learner import Sample
     from ludus.learn.policies.policy import Policy
 
     policy = Policy(wiring.make_policy_spec(config, groups[0].spec), seed=1)
@@ -61,7 +62,7 @@ def test_where_agents_take_turns_only_allowed_choices_of_those_who_may_act_are_l
         assert segment.mask is not None
         chosen = np.take_along_axis(segment.mask[:-1], segment.action[..., None], axis=2)[..., 0]
         assert chosen[active].all()
-        assert np.isfinite(learner.update(segment)["loss"])
+        assert np.isfinite(learner.update(Sample(segment)).metrics["loss"])
     simulator.close()
 
 

@@ -102,7 +102,7 @@ def test_weights_are_copies_and_those_of_another_network_are_refused() -> None:
     assert np.array_equal(kept["model.policy_bias"], policy.weights()["model.policy_bias"])
     with pytest.raises(DataError, match="of another network"):
         policy.load_weights(make(network=NetworkConfig(hidden=(8, 8, 8))).weights())
-    with pytest.raises(DataError, match="are due"):
+    with pytest.raises(DataError, match="they must be"):
         policy.load_weights(make(network=NetworkConfig(hidden=(8, 8))).weights())
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ludus.learn import ops
 from ludus.learn.algorithms.actor_critic import ActorCritic, ActorCriticConfig
 from ludus.learn.algorithms.algorithm import View
-from ludus.learn.algorithms.targets import vtrace_targets
 from ludus.options import option
 
 if TYPE_CHECKING:
@@ -30,28 +30,18 @@ class Impala(ActorCritic[ImpalaConfig]):
     needs_time = True
     default_flow = "async"
 
-    def loss(self, view: View) -> tuple[Tensor, dict[str, Tensor]]:
-        config = self.config
+    def loss(self, view: View) -> tuple[Tensor, dict[str, Any]]:
+        config, segment = self.config, view.segment
+        assert segment is not None
         logp, entropy = view.head.logp_and_entropy(view.params, view.action, view.mask)
-        assert view.segment is not None
-        targets = vtrace_targets(
-            view.segment,
-            view.value,
-            logp,
-            gamma=config.gamma,
-            lam=config.lam,
-            rho_max=config.rho_max,
-            c_max=config.c_max,
-        )
-        view.targets.update(targets)
-        policy_loss = -view.mean(targets["advantage"] * logp)
-        value_loss = 0.5 * view.mean((view.value[:-1] - targets["value_target"]).square())
-        entropy = view.mean(entropy)
-        loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
-        ratio = (logp.detach() - view.logp).exp()
-        return loss, {
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": entropy,
-            "ratio": view.mean(ratio),
-        }
+        value_target, advantage = ops.vtrace(
+            logp, segment.logp, segment.reward, view.value, *segment.ends,
+            gamma=config.gamma, lam=config.lam, rho_max=config.rho_max, c_max=config.c_max,
+        )  # fmt: skip
+        view.targets["value_target"] = value_target  # for the scale of returns
+        loss, metrics = ops.policy_gradient_loss(
+            logp, entropy, view.value[:-1], advantage=advantage, value_target=value_target,
+            value_coef=config.value_coef, entropy_coef=config.entropy_coef, weight=view.weight,
+        )  # fmt: skip
+        metrics["ratio"] = view.mean((logp.detach() - view.logp).exp())
+        return loss, metrics

@@ -19,11 +19,12 @@ from torch import nn
 
 from ludus.data import nest as nests
 from ludus.data.actions import ActionSpec
+from ludus.data.lookup import load_attribute
 from ludus.data.nest import Nest
-from ludus.errors import DataError
 from ludus.learn.networks import model as models
 from ludus.learn.networks.config import NetworkConfig
-from ludus.learn.ops.distributions import head_for
+from ludus.learn.networks.weights import load_weights, weights_of
+from ludus.learn.ops.distributions import Head, head_for
 from ludus.learn.policies import runner as runners
 from ludus.learn.policies.normaliser import Normaliser
 from ludus.learn.policies.value_scale import ValueScale
@@ -42,6 +43,7 @@ class PolicySpec:
     normalise_obs: bool = False
     normalise_returns: bool = False  # the network's values are in units of `Policy.value_scale`
     log_std: float = 0.0  # initial logarithm of the std of continuous actions
+    head: str | None = None  # `module:Class` of a `Head`, made from the action; None: the one that fits the action
 
 
 class Policy(nn.Module):
@@ -53,7 +55,7 @@ class Policy(nn.Module):
     def __init__(self, spec: PolicySpec, seed: int = 0) -> None:
         super().__init__()
         self.spec = spec
-        self.head = head_for(spec.action, squash=spec.squash)
+        self.head = _head(spec)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = models.build_model(spec.obs, self.head.num_outputs, spec.network)
@@ -133,20 +135,15 @@ class Policy(nn.Module):
 
     def weights(self) -> dict[str, NDArray[Any]]:
         """All parameters and buffers by name: copies, as NumPy arrays."""
-        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.state_dict().items()}
+        return weights_of(self)
 
     def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
         """Take weights over, in place. Raises `DataError` unless names and shapes are this policy's."""
-        own = self.state_dict()
-        if own.keys() != weights.keys():
-            raise DataError(
-                f"these weights are of another network: {sorted(own.keys() ^ weights.keys())[:4]} differ. "
-                "The network's settings must be those it was trained with."
-            )
-        for name, tensor in own.items():
-            if tuple(tensor.shape) != tuple(weights[name].shape):
-                raise DataError(f"the weights {name!r} are {weights[name].shape}, where {tuple(tensor.shape)} are due.")
-            if tensor.device.type == "cpu":
-                tensor.numpy()[...] = weights[name]  # which may be read-only: torch would warn of it
-            else:
-                tensor.copy_(torch.tensor(weights[name]))
+        load_weights(self, weights)
+
+
+def _head(spec: PolicySpec) -> Head:
+    if spec.head is None:
+        return head_for(spec.action, squash=spec.squash)
+    head: Head = load_attribute(spec.head, what="head")(spec.action)
+    return head
