@@ -15,13 +15,14 @@ from typing import Any
 
 import ludus
 from ludus.learn import ops
-from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig, View
+from ludus.learn.algorithms.actor_critic import ActorCritic, ActorCriticConfig
+from ludus.learn.algorithms.algorithm import View
 from ludus.options import option
 
 
 @dataclass(frozen=True, kw_only=True)
-class KLPenaltyConfig(AlgorithmConfig):
-    """Every field is an option of `ludus train`; those of AlgorithmConfig are, too."""
+class KLPenaltyConfig(ActorCriticConfig):
+    """Every field is an option of `ludus train`; those of ActorCriticConfig are, too."""
 
     num_steps: int = option(64, help="steps of each environment in one segment", minimum=1)
     num_epochs: int = option(8, help="passes over each batch", minimum=1)
@@ -30,13 +31,13 @@ class KLPenaltyConfig(AlgorithmConfig):
     kl_coef: float = option(0.5, help="price of moving away from the old policy", minimum=0.0)
 
 
-class KLPenalty(Algorithm[KLPenaltyConfig]):
+class KLPenalty(ActorCritic[KLPenaltyConfig]):
     Config = KLPenaltyConfig
 
-    def targets(self, segment: Any, value: Any, reduce: Any = None) -> dict[str, Any]:
-        """Once for each segment, without gradients."""
-        ends = (segment.terminated, segment.truncated, segment.active, segment.first)
-        advantage, target = ops.gae(segment.reward, value, *ends, gamma=self.config.gamma, lam=self.config.lam)
+    def targets(self, sample: Any) -> dict[str, Any]:
+        """Once for each sample, without gradients."""
+        segment, config = sample.segment, self.config
+        advantage, target = ops.gae(segment.reward, sample.values(), *segment.ends, gamma=config.gamma, lam=config.lam)
         return {"advantage": advantage, "value_target": target}
 
     def loss(self, view: View) -> tuple[Any, dict[str, Any]]:

@@ -10,11 +10,16 @@ import zlib
 from typing import Any
 
 import numpy as np
+import torch
+from model import NUM_FEATURES, NUM_MOVES
 
 import ludus
+from ludus.data.actions import Discrete
+from ludus.learn import ops
 
 NUM_STEPS = 64  # in one replay
 GAMMA, LAM = 0.97, 0.95
+HEAD = ops.head_for(Discrete(NUM_MOVES))
 
 
 class PongActor(ludus.Actor):
@@ -34,14 +39,9 @@ class PongActor(ludus.Actor):
             [state["x"], state["y"], 10 * state["vx"], 10 * state["vy"], state["own"], state["other"]], np.float32
         )
         logits, value = await self.model.forward(features)
-        logp = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
-        move = (
-            int(self.random.choice(len(logp), p=np.exp(logp) / np.exp(logp).sum()))
-            if self.buffer
-            else int(logp.argmax())
-        )
-        self.steps.append({"obs": features, "move": move, "logp": logp[move], "value": float(value)})
-        return json.dumps({"move": move}).encode()
+        (move,), (logp,) = HEAD.choose(logits[None], self.random, greedy=self.buffer is None)
+        self.steps.append({"obs": features, "move": move, "logp": logp, "value": float(value)})
+        return json.dumps({"move": int(move)}).encode()
 
     async def end(self, data: bytes, reason: str) -> None:
         told = json.loads(data) if data else {"reward": 0.0, "is_cut_off": True}
@@ -72,16 +72,16 @@ class PongActor(ludus.Actor):
 
 def replay(steps: list[dict[str, Any]], after: float) -> dict[str, np.ndarray]:
     """Steps with their advantages, filled up to `NUM_STEPS`; `weight` is 0 for what was filled up."""
-    num, advantage = len(steps), 0.0
+    num = len(steps)
+    reward = torch.tensor([[step["reward"]] for step in steps], dtype=torch.float32)
+    value = torch.tensor([*([step["value"]] for step in steps), [after]], dtype=torch.float32)
+    advantage, target = ops.gae(reward, value, torch.zeros(num, 1, dtype=torch.bool), gamma=GAMMA, lam=LAM)
     filled = {
-        "obs": np.zeros((NUM_STEPS, 6), np.float32),
+        "obs": np.zeros((NUM_STEPS, NUM_FEATURES), np.float32),
         "move": np.zeros(NUM_STEPS, np.int64),
         **{name: np.zeros(NUM_STEPS, np.float32) for name in ("logp", "advantage", "target", "weight")},
     }
-    for i in reversed(range(num)):
-        step = steps[i]
-        advantage = step["reward"] + GAMMA * after - step["value"] + GAMMA * LAM * advantage
-        after = step["value"]
-        filled["obs"][i], filled["move"][i], filled["logp"][i] = step["obs"], step["move"], step["logp"]
-        filled["advantage"][i], filled["target"][i], filled["weight"][i] = advantage, advantage + after, 1.0
+    for name in ("obs", "move", "logp"):
+        filled[name][:num] = [step[name] for step in steps]
+    filled["advantage"][:num], filled["target"][:num], filled["weight"][:num] = advantage[:, 0], target[:, 0], 1.0
     return filled

@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 
 import torch
+from model import NUM_MOVES
 
 import ludus
+from ludus.data.actions import Discrete
+from ludus.learn import ops
 
-CLIP, EPOCHS, MINIBATCH, ENTROPY = 0.2, 4, 128, 0.01
+EPOCHS, MINIBATCH = 4, 128
+HEAD = ops.head_for(Discrete(NUM_MOVES))
 
 
 def train_pong(model: str, buffer: str, *, replays: int, versions: int) -> None:
@@ -37,15 +41,15 @@ def improve(net: torch.nn.Module, optimiser: torch.optim.Optimizer, batch: dict[
     """Some passes of PPO over a batch of single steps."""
     chosen = batch["weight"].nonzero().squeeze(1)
     batch = {name: value[chosen] for name, value in batch.items()}
-    advantage = (batch["advantage"] - batch["advantage"].mean()) / (batch["advantage"].std() + 1e-8)
+    batch["advantage"] = ops.normalise(batch["advantage"], batch["weight"] > 0.0)
     for _ in range(EPOCHS):
         for part in torch.randperm(len(chosen)).split(MINIBATCH):
-            logits, value = net(batch["obs"][part])
-            logps = logits.log_softmax(-1)
-            ratio = (logps.gather(1, batch["move"][part, None]).squeeze(1) - batch["logp"][part]).exp()
-            gain = torch.min(ratio * advantage[part], ratio.clamp(1 - CLIP, 1 + CLIP) * advantage[part]).mean()
-            entropy = -(logps.exp() * logps).sum(-1).mean()
-            loss = 0.5 * (value - batch["target"][part]).square().mean() - gain - ENTROPY * entropy
+            steps = {name: value[part] for name, value in batch.items()}
+            logits, value = net(steps["obs"])
+            loss, _metrics = ops.clipped_loss(
+                HEAD, logits, value, action=steps["move"], logp=steps["logp"], advantage=steps["advantage"],
+                value_target=steps["target"], clip=0.2, value_coef=1.0, entropy_coef=0.01,
+            )  # fmt: skip
             optimiser.zero_grad()
             loss.backward()
             for parameter in net.parameters():

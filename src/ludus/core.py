@@ -23,8 +23,20 @@ How a policy meets a world:
         action = policy(now.obs, now.mask)               # one for each row; ignored where now.active is false
         now = worlds.step(action)                        # ... .reward, .terminated, .truncated of what was just done
 
+How an algorithm meets a learner:
+
+    policy = Policy(algorithm.policy_spec(env, network)) # a model, and a Head: what its outputs mean as actions
+    action, logp, memory = policy.act(...)               # one step of all rows, greedy or sampled
+    update = learner.update(Sample(segment))             # algorithm.targets, .losses, .after_step; the next version
+
 Users write services, workers, worlds and, if they must, a `Names` backend; `ludus.testing` has the conformance kit for
-each.
+each. They also write, each with its contract in the file named:
+
+    Algorithm, and what it is given: View, Networks, Loss      learn/algorithms/algorithm.py
+    SampleView, the whole sample that targets are made from    learn/algorithms/sample.py
+    Head, a distribution over actions                          learn/ops/distributions/head.py
+    a network                                                  learn/networks/model.py
+    a trainer of their own, from advantages and losses         learn/ops/__init__.py
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from ludus.data.spec import ArraySpec
 from ludus.experiment.flows.async_ import AsyncFlow
 from ludus.experiment.flows.remote_source import RemoteSource
 from ludus.experiment.flows.sync import SyncFlow
+from ludus.learn.algorithms.learner import Sample, Update
 from ludus.services.buffer.fifo import FifoBuffer
 from ludus.services.simulator.episodes import Episode
 
@@ -28,11 +29,11 @@ class NotingLearner:
         self.rewards: list[list[float]] = []
         self.progress: list[float] = []
 
-    def update(self, segment: Segment, *, progress: float = 0.0) -> dict[str, float]:
-        self.rewards.append(sorted(set(segment.reward.ravel().tolist())))
+    def update(self, sample: Sample, *, progress: float = 0.0) -> Update:
+        self.rewards.append(sorted(set(sample.segment.reward.ravel().tolist())))
         self.progress.append(progress)
         self.version += 1
-        return {"loss": 0.0}
+        return Update({"loss": 0.0})
 
 
 class NotingFifo(FifoBuffer):

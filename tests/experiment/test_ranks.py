@@ -19,10 +19,9 @@ from ludus.data.segment import Segment
 from ludus.errors import TrainingError
 from ludus.experiment import wiring
 from ludus.experiment.config import Config, resolve
-from ludus.learn.algorithms.learner import Learner
+from ludus.learn.algorithms.learner import Learner, Sample
 from ludus.learn.policies.policy import Policy
 from ludus.remote import training
-from ludus.services.simulator.chooser import InlineChooser
 from ludus.services.trainer.ranks import TorchRanks
 
 from . import runs
@@ -53,7 +52,7 @@ def joined(config: Config) -> Segment:
     """The rows of all ranks, of which the first half has far fewer active steps."""
     groups = wiring.make_groups(config)
     policy = Policy(wiring.make_policy_spec(config, groups[0].spec), seed=1)
-    simulator = wiring.make_simulator(config, groups, policy, InlineChooser(policy.runner()), seed=1)
+    simulator = wiring.make_simulator(config, groups, policy, seed=1)
     for version in range(3):
         segment = simulator.collect(version).segment
     segment.active[5:, :2] = False
@@ -81,9 +80,9 @@ def learn_as_rank(rank: int, names_url: str, out: str) -> None:
         for case in CASES:
             config = config_of(case)
             learner = make_learner(config, ranks)
-            figures = learner.update(half(joined(config), rank))
+            metrics = learner.update(Sample(half(joined(config), rank))).metrics
             np.savez(f"{out}-{rank}-{case}.npz", **learner.policy.weights())
-            Path(f"{out}-{rank}-{case}.json").write_text(json.dumps(figures))
+            Path(f"{out}-{rank}-{case}.json").write_text(json.dumps(metrics))
         assert ranks.least(5.0 - rank) == 4.0
         ranks.close()
         ranks.close()
@@ -106,7 +105,7 @@ def test_two_ranks_on_halves_make_the_step_of_one_on_all(learnt: str, case: str)
     before = learner.policy.weights()
     segment = joined(config)
     assert half(segment, 0).num_active < half(segment, 1).num_active
-    figures = learner.update(segment)
+    metrics = learner.update(Sample(segment)).metrics
     after = learner.policy.weights()
     first, second = (np.load(f"{learnt}-{rank}-{case}.npz") for rank in (0, 1))
     assert any(not np.array_equal(before[name], after[name]) for name in after)
@@ -115,7 +114,7 @@ def test_two_ranks_on_halves_make_the_step_of_one_on_all(learnt: str, case: str)
         # a step of Adam is as long as the learning rate, 1e-4 to 1e-3, however small the gradient
         np.testing.assert_allclose(first[name], after[name], atol=1e-5, err_msg=name)
     told = json.loads(Path(f"{learnt}-0-{case}.json").read_text())
-    assert told == pytest.approx(figures, abs=1e-4)
+    assert told == pytest.approx(metrics, abs=1e-4)
 
 
 def sum_until_lost(names_url: str, out: str) -> None:

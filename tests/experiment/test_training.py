@@ -49,12 +49,12 @@ def test_worlds_of_several_agents_are_trained_in(tmp_path: Path, env: str, recur
 def test_where_agents_take_turns_only_allowed_choices_of_those_who_may_act_are_learnt_from(algorithm: str) -> None:
     config = resolve(algorithm, "pettingzoo:connect_four_v3", {**TINY, "flow": "sync"})
     groups = wiring.make_groups(config)
+    from ludus.learn.algorithms.learner import Sample
     from ludus.learn.policies.policy import Policy
-    from ludus.services.simulator.chooser import InlineChooser
 
     policy = Policy(wiring.make_policy_spec(config, groups[0].spec), seed=1)
     learner = wiring.make_learner(config, policy)
-    simulator = wiring.make_simulator(config, groups, policy, InlineChooser(policy.runner()), seed=1)
+    simulator = wiring.make_simulator(config, groups, policy, seed=1)
     for _ in range(6):
         segment = simulator.collect(learner.version).segment
         active = segment.active[:-1]
@@ -62,7 +62,7 @@ def test_where_agents_take_turns_only_allowed_choices_of_those_who_may_act_are_l
         assert segment.mask is not None
         chosen = np.take_along_axis(segment.mask[:-1], segment.action[..., None], axis=2)[..., 0]
         assert chosen[active].all()
-        assert np.isfinite(learner.update(segment)["loss"])
+        assert np.isfinite(learner.update(Sample(segment)).metrics["loss"])
     simulator.close()
 
 

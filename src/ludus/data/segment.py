@@ -90,6 +90,11 @@ class Segment:
         """How many of its steps count, over all rows: those in which an agent acted."""
         return int(self.active[:-1].sum())
 
+    @property
+    def ends(self) -> tuple[Any, Any, Any, Any]:
+        """`terminated, truncated, active, first`: what `ludus.learn.ops` asks after rewards and values."""
+        return self.terminated, self.truncated, self.active, self.first
+
     def num_env_steps(self, num_agents: int) -> int:
         """How many steps of envs it holds: a step counts once, however many of the env's agents acted in it."""
         if num_agents == 1:

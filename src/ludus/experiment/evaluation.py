@@ -130,20 +130,18 @@ def longest_episode(config: Config, lengths: Iterable[int], *, times: int = 20) 
 
 
 class PolicyPlayer:
-    """A policy as what chooses for all rows of a group, from the beginning of all episodes on."""
+    """A policy that chooses for all rows of a vector env, from the start of all episodes on."""
 
     def __init__(self, policy: Policy, num_rows: int, *, seed: int, greedy: bool) -> None:
-        self._runner, self._memory = policy.runner(), policy.initial_memory(num_rows)
-        self._head = policy.head
+        self._policy, self._memory = policy, policy.initial_memory(num_rows)
         self._rng = np.random.default_rng([seed, 0xE7A1])
         self._greedy = greedy
 
     def __call__(self, now: TimeStep) -> NDArray[Any]:
-        params, self._memory = self._runner(now.obs, self._memory, now.first)
-        if self._greedy:
-            action: NDArray[Any] = self._head.mode(params, now.mask)
-            return action
-        return self._head.sample(params, self._rng, now.mask)[0]
+        action, _, self._memory = self._policy.act(
+            now.obs, self._memory, now.first, self._rng, now.mask, greedy=self._greedy
+        )
+        return action
 
 
 class _Tally:

@@ -96,7 +96,7 @@ class _RandomPlayer:
     def __call__(self, now: TimeStep) -> NDArray[Any]:
         if self._bounds is None:  # equal logits
             params = np.zeros((self._num_rows, self._head.num_outputs), np.float32)
-            return self._head.sample(params, self._rng, now.mask)[0]
+            return self._head.choose(params, self._rng, now.mask, greedy=False)[0]
         low, high = (np.asarray(bound) for bound in self._bounds)
         low, high = np.where(np.isfinite(low), low, -1.0), np.where(np.isfinite(high), high, 1.0)
         return self._rng.uniform(low, high, (self._num_rows, len(low))).astype(np.float32)

@@ -25,7 +25,6 @@ class Player:
     def __init__(self, policy: Policy, *, num_steps: int = 0, seed: int = 0) -> None:
         self.policy = policy
         self.num_steps = num_steps  # it was trained for
-        self._runner = policy.runner()
         self._rng = np.random.default_rng(seed)
         self.reset()
 
@@ -40,11 +39,11 @@ class Player:
         if isinstance(spec, ArraySpec):
             obs = np.asarray(obs, spec.dtype)  # a plain list will do
         row = nests.map(lambda leaf, spec: np.asarray(leaf, spec.dtype).reshape(1, *spec.shape), obs, spec)
-        params, self._memory = self._runner(row, self._memory, np.array([self._is_first]))
-        self._is_first = False
         masks = None if mask is None else np.asarray(mask, np.bool_).reshape(1, -1)
-        head = self.policy.head
-        action = head.mode(params, masks) if greedy else head.sample(params, self._rng, masks)[0]
+        action, _, self._memory = self.policy.act(
+            row, self._memory, np.array([self._is_first]), self._rng, masks, greedy=greedy
+        )
+        self._is_first = False
         return action[0]
 
 

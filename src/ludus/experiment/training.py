@@ -203,7 +203,7 @@ class Training:
 
     def _tell(self, report: Report, now: float) -> None:
         elapsed = max(now - self._last_metrics, 1e-9)
-        values = {f"train/{name}": value for name, value in report.figures.items()}
+        values = {f"train/{name}": value for name, value in report.metrics.items()}
         values |= {f"count/{name}": float(value) for name, value in report.counts.items()}
         total = sum(self._parts.values()) or 1.0
         values |= {f"time/{name}": seconds / total for name, seconds in self._parts.items()}

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from ludus import envs
 from ludus.envs import registry
 from ludus.errors import EnvError
+from ludus.experiment.evaluation import PolicyPlayer
 from ludus.experiment.training import load_config
 from ludus.learn.policies.policy import Policy
 
@@ -97,15 +98,12 @@ def play_episode(
 ) -> Iterator[Moment]:
     """One episode, moment by moment, from its first observation to its last. It is drawn as it is asked for."""
     worlds = world.worlds
-    runner, memory = policy.runner(), policy.initial_memory(worlds.num_rows)
-    rng = np.random.default_rng([seed, 0x3A7C])
+    choose = PolicyPlayer(policy, worlds.num_rows, seed=seed, greedy=greedy)
     total = np.zeros(worlds.num_rows)
     now = worlds.reset(seed)
     yield Moment(frame=world.frame(), step=0, returns=tuple(total.tolist()), is_over=False)
     for step in range(1, max_steps + 1):
-        params, memory = runner(now.obs, memory, now.first)
-        action = policy.head.mode(params, now.mask) if greedy else policy.head.sample(params, rng, now.mask)[0]
-        now = worlds.step(action)
+        now = worlds.step(choose(now))
         if now.failed.any():
             raise EnvError(f"{world.name} raised in step {step} of the episode with seed {seed}; nothing more to see.")
         total += now.reward

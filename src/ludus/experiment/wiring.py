@@ -31,7 +31,7 @@ from ludus.learn.policies.policy import Policy, PolicySpec
 from ludus.program.program import Program, Resources, RestartPolicy
 from ludus.services.buffer.service import BufferService
 from ludus.services.inference.service import InferenceService
-from ludus.services.simulator.chooser import Chooser, InlineChooser
+from ludus.services.simulator.chooser import InlineChooser
 from ludus.services.simulator.service import SimulatorService, SimulatorSettings
 from ludus.services.simulator.simulator import Simulator
 from ludus.services.trainer import memory
@@ -54,15 +54,11 @@ _SEGMENT_TIMEOUT_S = 3600.0  # slow worlds may take their time; a lost simulator
 
 
 def make_policy_spec(config: Config, world: WorldSpec) -> PolicySpec:
-    return PolicySpec(
-        obs=world.obs,
-        action=world.action,
-        network=config.network,
-        squash=config.algorithm.squash,
-        normalise_obs=config.algorithm.normalise_obs,
-        normalise_returns=config.algorithm.normalise_returns,
-        log_std=config.algorithm.log_std,
-    )
+    return make_algorithm(config).policy_spec(world, config.network)
+
+
+def make_algorithm(config: Config) -> Algorithm[Any]:
+    return registry.algorithm_class(config.train.algorithm)(config.algorithm)
 
 
 def make_groups(config: Config, *, is_remote: bool = False) -> list[Worlds]:
@@ -75,24 +71,19 @@ def make_groups(config: Config, *, is_remote: bool = False) -> list[Worlds]:
     return [envs.make(config.train.env, size, num_threads=threads, **config.env_args) for size in sizes]
 
 
-def make_simulator(
-    config: Config, groups: list[Worlds], policy: Policy, chooser: Chooser, *, seed: int, num_slots: int = 1
-) -> Simulator:
+def make_simulator(config: Config, groups: list[Worlds], policy: Policy, *, seed: int) -> Simulator:
     return Simulator(
         groups,
-        policy.head,
-        chooser,
+        InlineChooser(policy),
         num_steps=config.algorithm.num_steps,
         seed=seed,
         memory_spec=policy.memory_spec,
-        num_slots=num_slots,
     )
 
 
 def make_learner(config: Config, policy: Policy, *, ranks: Ranks | None = None) -> Learner:
     check_device(config.train.device)
-    algorithm: Algorithm[Any] = registry.algorithm_class(config.train.algorithm)(config.algorithm)
-    return Learner(algorithm, policy, seed=config.train.seed, ranks=ranks, device=config.train.device)
+    return Learner(make_algorithm(config), policy, seed=config.train.seed, ranks=ranks, device=config.train.device)
 
 
 def check_device(name: str) -> None:
@@ -129,7 +120,7 @@ def embedded(
     torch.set_num_threads(config.train.threads or _embedded_threads(groups[0].spec))
     policy = Policy(make_policy_spec(config, groups[0].spec), seed=config.train.seed)
     learner = make_learner(config, policy)
-    simulator = make_simulator(config, groups, policy, InlineChooser(policy.runner()), seed=config.train.seed)
+    simulator = make_simulator(config, groups, policy, seed=config.train.seed)
     agents = groups[0].spec.agents
     flow = SyncFlow(EmbeddedSource(simulator), learner, num_agents=len(agents))
     return Training(config, folder, flow, learner, began=began, on_progress=on_progress, agents=agents)
@@ -265,7 +256,7 @@ class TrainerFactory:
             return RemoteSource(Remote("simulator", timeout_s=_SEGMENT_TIMEOUT_S), indices)
         groups = make_groups(config)
         seed = int(np.random.SeedSequence([config.train.seed, rank]).generate_state(1)[0])
-        return EmbeddedSource(make_simulator(config, groups, policy, InlineChooser(policy.runner()), seed=seed))
+        return EmbeddedSource(make_simulator(config, groups, policy, seed=seed))
 
 
 class TrainerJob:

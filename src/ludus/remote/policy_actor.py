@@ -99,15 +99,10 @@ class PolicyActor(Actor):
         params = np.asarray(out["params"])[None]
         self._is_first = False
         masks = None if mask is None else mask[None]
-        head = self._policy.head
-        if self._is_greedy:
-            action, logp = head.mode(params, masks)[0], 0.0
-        else:
-            actions, logps = head.sample(params, self._rng, masks)
-            action, logp = actions[0], float(logps[0])
+        action, logp = self._policy.head.choose(params, self._rng, masks, greedy=self._is_greedy)
         if self._writer is not None:
-            self._writer.act(action, logp, self._session.versions.get(self._model.name, 0))
-        answer = {"action": action.tolist()}
+            self._writer.act(action[0], float(logp[0]), self._session.versions.get(self._model.name, 0))
+        answer = {"action": action[0].tolist()}
         return msgspec.json.encode(answer) if is_json else msgspec.msgpack.encode(answer)
 
     async def end(self, data: bytes) -> bytes:

@@ -11,7 +11,7 @@ import torch
 from ludus.data.segment import Segment
 from ludus.errors import ConfigError, DataError
 from ludus.learn.algorithms import registry
-from ludus.learn.algorithms.learner import Learner
+from ludus.learn.algorithms.learner import Learner, Sample
 from ludus.learn.policies.served import ServedPolicy
 from ludus.options import replace
 from ludus.remote.buffer import RemoteBuffer
@@ -72,11 +72,11 @@ def train_policy(
         batch = Segment.concat(ready)
         ready.clear()
         lag = float((learner.version - batch.version).mean())
-        figures = learner.update(batch, progress=num_learnt / steps)
+        metrics = learner.update(Sample(batch), progress=num_learnt / steps).metrics
         learner.version = remote.publish_weights(policy.weights())
         num_learnt += num_ready
-        for name, figure in figures.items():
-            merge(f"train/{name}", figure)
+        for name, metric in metrics.items():
+            merge(f"train/{name}", metric)
         merge("train/lag", lag)
         merge("train/segments_stale", num_stale)
         merge("train/steps", num_learnt)

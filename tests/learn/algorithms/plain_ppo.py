@@ -15,7 +15,7 @@ from ludus.learn.policies.policy import Policy
 
 
 def take_step(policy: Policy, segment: Segment, config: PPOConfig) -> dict[str, float]:
-    """Moves the policy's parameters; returns the figures of its loss."""
+    """Moves the policy's parameters; returns the metrics of its loss."""
     params, value = _forward(policy, segment)
     advantage = _advantages(segment, value.detach().numpy().astype(np.float64), config)
     seen = list(advantage)
@@ -46,7 +46,7 @@ def take_step(policy: Policy, segment: Segment, config: PPOConfig) -> dict[str, 
         for gradient in tower:
             gradient *= min(1.0, config.max_grad_norm / (norm + 1e-6))
     optimiser.step()
-    return {name: float(figure.detach()) for name, figure in {"loss": loss, **means}.items()}
+    return {name: float(metric.detach()) for name, metric in {"loss": loss, **means}.items()}
 
 
 def _gradients_by_tower(policy: Policy) -> list[list[torch.Tensor]]:

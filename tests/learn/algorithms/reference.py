@@ -48,7 +48,7 @@ class Reference:
         self._num_steps = 0
 
     def update(self, segment: Segment, *, progress: float = 0.0) -> dict[str, float]:
-        """Every epoch is one gradient step on the whole segment. Returns the means of the figures over epochs."""
+        """Every epoch is one gradient step on the whole segment. Returns the means of the metrics over epochs."""
         totals: dict[str, float] = {}
         targets = old_logp = None
         for _epoch in range(self._config.num_epochs):
@@ -57,15 +57,15 @@ class Reference:
             if targets is None or self._name == "impala":  # its V-trace follows the policy from epoch to epoch
                 targets = self._targets(segment, value, logp)
                 old_logp = {at: float(logp[at].detach() if self._name == "appo" else segment.logp[at]) for at in logp}
-            figures = self._figures(targets, value, logp, entropy, old_logp)
-            figures["loss"] = (
-                figures["policy_loss"]
-                + self._config.value_coef * figures["value_loss"]
-                - self._config.entropy_coef * figures["entropy"]
+            metrics = self._metrics(targets, value, logp, entropy, old_logp)
+            metrics["loss"] = (
+                metrics["policy_loss"]
+                + self._config.value_coef * metrics["value_loss"]
+                - self._config.entropy_coef * metrics["entropy"]
             )
-            figures["gradient_norm"] = torch.tensor(self._move(figures["loss"], progress))
-            for name, figure in figures.items():
-                totals[name] = totals.get(name, 0.0) + float(figure.detach())
+            metrics["gradient_norm"] = torch.tensor(self._move(metrics["loss"], progress))
+            for name, metric in metrics.items():
+                totals[name] = totals.get(name, 0.0) + float(metric.detach())
         return {name: total / self._config.num_epochs for name, total in totals.items()}
 
     def _of_actions(self, segment: Segment, params: Any) -> tuple[dict[At, Any], dict[At, Any]]:
@@ -96,21 +96,21 @@ class Reference:
             advantage = {at: gain * min(ratio[at], config.rho_max) for at, gain in advantage.items()}
         return advantage, target
 
-    def _figures(self, targets: Any, value: Any, logp: Any, entropy: Any, old_logp: Any) -> dict[str, Any]:
+    def _metrics(self, targets: Any, value: Any, logp: Any, entropy: Any, old_logp: Any) -> dict[str, Any]:
         advantage, target = targets
         steps = list(advantage)
         ratio = {at: (logp[at] - old_logp[at]).exp() for at in steps}
         loss = LOSSES[self._name]
-        figures = {
+        metrics = {
             "policy_loss": _mean(loss(self._config, advantage[at], logp[at], ratio[at]) for at in steps),
             "value_loss": _mean(0.5 * (value[at] - target[at]) ** 2 for at in steps),
             "entropy": _mean(entropy[at] for at in steps),
         }
         if self._name == "impala":
-            figures["ratio"] = _mean(ratio[at] for at in steps)
+            metrics["ratio"] = _mean(ratio[at] for at in steps)
         if self._name in ("ppo", "appo"):
-            figures["kl"] = _mean(ratio[at] - 1.0 - ratio[at].log() for at in steps)
-        return figures
+            metrics["kl"] = _mean(ratio[at] - 1.0 - ratio[at].log() for at in steps)
+        return metrics
 
     def _move(self, loss: Any, progress: float) -> float:
         """Down the loss; the norm of its gradient before it was clipped."""

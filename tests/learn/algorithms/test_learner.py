@@ -6,6 +6,7 @@ import copy
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from ludus.data.segment import Segment
 from ludus.errors import TrainingError
 from ludus.learn.algorithms.algorithm import View
 from ludus.learn.algorithms.appo import APPO, APPOConfig
-from ludus.learn.algorithms.learner import Learner
+from ludus.learn.algorithms.learner import Learner, Sample
 from ludus.learn.algorithms.ppo import PPOConfig
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.ops.distributions import head_for
@@ -38,9 +39,9 @@ def test_a_step_of_ppo_is_that_of_the_plain_one(kind: str, recurrent: str) -> No
     plain = copy.deepcopy(policy)
     segment = make_segment(policy, has_mask=kind != "continuous")
     settings: dict[str, Any] = {**WHOLE, "entropy_coef": 0.01, "learning_rate": 1e-2}
-    figures = make_learner("ppo", policy, **settings).update(segment)
+    metrics = make_learner("ppo", policy, **settings).update(Sample(segment)).metrics
     expected = plain_ppo.take_step(plain, segment, PPOConfig(**settings))
-    assert {name: figures[name] for name in expected} == pytest.approx(expected, abs=1e-5)
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected, abs=1e-5)
     np.testing.assert_allclose(parameters_of(policy), parameters_of(plain), atol=2e-5)
 
 
@@ -54,7 +55,7 @@ def test_what_inactive_steps_hold_changes_nothing(name: str) -> None:
         assert idle.any()
         segment.action[idle] = int(junk) % 3
         segment.logp[idle] = -junk
-        make_learner(name, policy, **WHOLE).update(segment)
+        make_learner(name, policy, **WHOLE).update(Sample(segment))
         found.append(parameters_of(policy))
     assert np.array_equal(*found)
 
@@ -66,8 +67,8 @@ def test_every_algorithm_learns_from_every_kind_of_action(name: str, kind: str, 
     policy = make_policy(ACTIONS[kind], recurrent=recurrent)
     before = parameters_of(policy)
     segment = make_segment(policy, has_mask=kind != "continuous")
-    figures = make_learner(name, policy, entropy_coef=0.01).update(segment)
-    assert all(np.isfinite(list(figures.values())))
+    metrics = make_learner(name, policy, entropy_coef=0.01).update(Sample(segment)).metrics
+    assert all(np.isfinite(list(metrics.values())))
     moved = parameters_of(policy) != before
     # what leads from memory is zero in the beginning where the memory is
     assert moved.mean() > (0.99 if recurrent == "none" else 0.9)
@@ -81,7 +82,7 @@ def test_better_actions_become_more_likely(name: str) -> None:
     for seed in range(60):
         segment = make_segment(policy, num_rows=16, seed=seed, stray=0.0)
         segment.reward[...] = segment.action == 1
-        learner.update(segment)
+        learner.update(Sample(segment))
     params, _ = policy.runner()(segment.obs[0], None, segment.first[0])
     assert (params.argmax(axis=1) == 1).all()
     assert learner.version == 60
@@ -94,8 +95,8 @@ def test_accumulated_gradients_make_the_same_step(name: str, recurrent: str) -> 
     for accumulate in (1, 2, 3):
         policy = make_policy(recurrent=recurrent)
         learner = make_learner(name, policy, accumulate=accumulate, learning_rate=1e-2, **WHOLE)
-        figures = learner.update(make_segment(policy))
-        found.append((parameters_of(policy), figures["loss"]))
+        metrics = learner.update(Sample(make_segment(policy))).metrics
+        found.append((parameters_of(policy), metrics["loss"]))
     for parameters, loss in found[1:]:
         np.testing.assert_allclose(parameters, found[0][0], atol=1e-5)
         assert loss == pytest.approx(found[0][1], abs=1e-5)
@@ -117,7 +118,7 @@ def test_accumulated_parts_are_worked_on_one_after_the_other() -> None:
         return loss(view)
 
     policy.evaluate, learner.algorithm.loss = noted_evaluate, noted_loss  # type: ignore[method-assign]
-    learner.update(make_segment(policy))
+    learner.update(Sample(make_segment(policy)))
     assert log == ["forward", "loss"] * 2
 
 
@@ -140,7 +141,7 @@ def test_recurrent_minibatches_are_whole_rows_with_their_own_memory() -> None:
         return evaluate(obs, memory, first)
 
     policy.evaluate = noted  # type: ignore[method-assign]
-    learner.update(segment)
+    learner.update(Sample(segment))
     assert seen[0] == [0, 1, 2, 3, 4, 5]  # values, for the targets
     for epoch in (seen[1:4], seen[4:7]):
         assert [len(rows) for rows in epoch] == [2, 2, 2]
@@ -162,7 +163,7 @@ def test_minibatches_hold_every_active_step_once_in_each_epoch() -> None:
 
     policy.evaluate = noted  # type: ignore[method-assign]
     before = learner.num_gradient_steps
-    learner.update(segment)
+    learner.update(Sample(segment))
     active = np.flatnonzero(segment.active[:-1]).tolist()
     assert len(seen) == learner.num_gradient_steps - before == 12
     sizes = [len(steps) for steps in seen]
@@ -189,7 +190,7 @@ def test_rows_of_recurrent_policies_are_shuffled_in_each_epoch() -> None:
         return evaluate(obs, memory, first)
 
     policy.evaluate = noted  # type: ignore[method-assign]
-    learner.update(segment)
+    learner.update(Sample(segment))
     epochs = [frozenset(seen[start : start + 3]) for start in (1, 4, 7, 10)]
     assert all(frozenset().union(*epoch) == frozenset(range(12)) for epoch in epochs)
     assert len(set(epochs)) == 4
@@ -204,7 +205,7 @@ def test_the_normaliser_takes_in_what_the_learner_is_given(name: str, recurrent:
     segments = [make_segment(policy, num_steps=12, num_rows=8, seed=seed) for seed in range(3)]
     for segment in segments:
         segment.obs[...] = 7.0 * segment.obs + 50.0
-        learner.update(segment)
+        learner.update(Sample(segment))
     player = make_policy(normalise_obs=True, recurrent=recurrent, seed=9)
     player.load_weights(learner.save()["weights"])
     seen = np.concatenate([segment.obs.reshape(-1, 4) for segment in segments])
@@ -223,7 +224,7 @@ def test_a_forbidden_choice_is_neither_chosen_nor_learnt() -> None:
         segment.action[step], segment.logp[step] = policy.head.sample(params, rng, segment.mask[step])
     assert set(np.unique(segment.action)) <= {0, 2}
     before = policy.weights()["model.policy_bias"]
-    make_learner("ppo", policy, **WHOLE).update(segment)
+    make_learner("ppo", policy, **WHOLE).update(Sample(segment))
     after = policy.weights()["model.policy_bias"]
     assert after[1] == before[1]
     assert after[0] != before[0]
@@ -234,7 +235,7 @@ def test_the_step_size_falls_to_zero_over_the_run() -> None:
     for progress in (0.0, 0.5, 1.0):
         policy = make_policy()
         before = parameters_of(policy)
-        make_learner("ppo", policy, anneal=True, **WHOLE).update(make_segment(policy), progress=progress)
+        make_learner("ppo", policy, anneal=True, **WHOLE).update(Sample(make_segment(policy)), progress=progress)
         moves.append(np.abs(parameters_of(policy) - before).max())
     assert moves[1] == pytest.approx(moves[0] / 2, rel=1e-2)
     assert moves[2] == 0.0
@@ -247,7 +248,7 @@ def test_half_precision_comes_near_the_whole(name: str, recurrent: str) -> None:
     for precision in ("float32", "bfloat16"):
         policy = make_policy(recurrent=recurrent)
         learner = make_learner(name, policy, precision=precision, **WHOLE)
-        losses[precision] = learner.update(make_segment(policy))["loss"]
+        losses[precision] = learner.update(Sample(make_segment(policy))).metrics["loss"]
         assert parameters_of(policy).dtype == np.float32
     assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.05, abs=0.05)
     is_twin = recurrent == "none"  # two small towers stay in float32: too small to gain
@@ -260,7 +261,7 @@ def test_saved_sent_through_the_codec_and_restored_it_goes_on_bit_by_bit(name: s
     def learn(learner: Learner, seeds: range) -> None:
         for seed in seeds:
             segment = make_segment(make_policy(recurrent=recurrent), seed=seed)
-            learner.update(segment, progress=seed / 10)
+            learner.update(Sample(segment), progress=seed / 10)
 
     def fresh() -> Learner:
         policy = make_policy(recurrent=recurrent, normalise_obs=True, seed=4)
@@ -282,7 +283,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_says_what_may_help() -> None:
     segment = make_segment(policy)
     segment.logp[0, 0] = np.nan
     with pytest.raises(TrainingError, match=r"diverged.*learning_rate.*last checkpoint"):
-        make_learner("ppo", policy, **WHOLE).update(segment)
+        make_learner("ppo", policy, **WHOLE).update(Sample(segment))
 
 
 @pytest.mark.parametrize("field", ["reward", "obs"])
@@ -290,8 +291,8 @@ def test_a_segment_that_holds_no_finite_numbers_is_not_blamed_on_the_settings(fi
     policy = make_policy()
     segment = make_segment(policy)
     getattr(segment, field)[0, 0] = np.inf
-    with pytest.raises(TrainingError, match="rewards or observations that it learnt from are no finite numbers"):
-        make_learner("ppo", policy, **WHOLE).update(segment)
+    with pytest.raises(TrainingError, match="rewards or observations that it learnt from are not finite"):
+        make_learner("ppo", policy, **WHOLE).update(Sample(segment))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -300,10 +301,10 @@ def test_a_segment_with_nothing_to_learn_from_changes_nothing(name: str, recurre
     policy = make_policy(recurrent=recurrent)
     segment = make_segment(policy)
     learner = make_learner(name, policy)
-    learner.update(segment)  # from here on Adam has somewhere to go
+    learner.update(Sample(segment))  # from here on Adam has somewhere to go
     before, num_steps = parameters_of(policy), learner.num_gradient_steps
     segment.active[...] = False
-    learner.update(segment)
+    learner.update(Sample(segment))
     assert np.array_equal(parameters_of(policy), before)
     assert learner.num_gradient_steps == num_steps
     assert learner.version == 2
@@ -314,8 +315,8 @@ def test_more_minibatches_than_active_steps_do_no_harm() -> None:
     segment = make_segment(policy)
     segment.active[...] = False
     segment.active[0, :2] = True
-    figures = make_learner("ppo", policy, minibatch_size=5, num_epochs=1).update(segment)
-    assert np.isfinite(figures["loss"])
+    metrics = make_learner("ppo", policy, minibatch_size=5, num_epochs=1).update(Sample(segment)).metrics
+    assert np.isfinite(metrics["loss"])
 
 
 def test_rewards_are_scaled_before_they_are_learnt_from() -> None:
@@ -324,7 +325,7 @@ def test_rewards_are_scaled_before_they_are_learnt_from() -> None:
         policy = make_policy()
         segment = make_segment(policy)
         segment.reward /= np.float32(scale)
-        make_learner("a2c", policy, reward_scale=scale, **WHOLE).update(segment)
+        make_learner("a2c", policy, reward_scale=scale, **WHOLE).update(Sample(segment))
         found.append(parameters_of(policy))
     np.testing.assert_allclose(*found, atol=1e-6)
 
@@ -333,7 +334,7 @@ def test_segments_are_not_changed_by_learning() -> None:
     policy = make_policy()
     segment = make_segment(policy)
     kept = Segment.from_nest(nests.map(lambda leaf: None if leaf is None else np.array(leaf), segment.to_nest()))
-    make_learner("ppo", policy, reward_scale=0.5).update(segment)
+    make_learner("ppo", policy, reward_scale=0.5).update(Sample(segment))
     for mine, other in zip(nests.leaves(segment.to_nest()), nests.leaves(kept.to_nest()), strict=True):
         assert (mine is None and other is None) or np.array_equal(mine, other)
 
@@ -345,7 +346,7 @@ def test_a_read_only_segment_can_be_learnt_from() -> None:
     for leaf in nests.leaves(frozen.to_nest()):
         if leaf is not None:
             leaf.flags.writeable = False
-    assert make_learner("ppo", policy).update(frozen)
+    assert make_learner("ppo", policy).update(Sample(frozen)).metrics
 
 
 # --- models with modes
@@ -383,7 +384,7 @@ def test_a_model_with_modes_acts_without_chance_before_and_after_it_learns(modal
     for _ in range(2):
         acted = [policy.runner()(obs, None, first)[0] for _ in range(8)]
         assert all(np.array_equal(acted[0], other) for other in acted)
-        learner.update(segment)
+        learner.update(Sample(segment))
         assert not policy.training
 
 
@@ -391,7 +392,7 @@ def test_running_statistics_begin_untouched_are_learnt_and_are_published(modal: 
     policy = Policy(modal, seed=1)
     assert int(policy.weights()["model.norm.num_batches_tracked"]) == 0
     segment = make_segment(policy)
-    make_learner("ppo", policy, num_epochs=3, minibatch_size=0).update(segment)
+    make_learner("ppo", policy, num_epochs=3, minibatch_size=0).update(Sample(segment))
     published = data.decode(data.encode(policy.weights()))
     assert int(published["model.norm.num_batches_tracked"]) == 3, "the pass for values alone does not count"
     assert np.abs(published["model.norm.running_mean"]).max() > 0.0
@@ -411,19 +412,19 @@ def test_what_is_dropped_out_follows_from_the_seed_and_goes_on_from_a_checkpoint
     whole, late = made(), made()
     torch.manual_seed(1)
     for _ in range(2):
-        whole.update(segment)
+        whole.update(Sample(segment))
     saved = data.decode(data.encode(whole.save()))
     torch.manual_seed(2)
     expected = torch.rand(1)
     torch.manual_seed(2)
-    whole.update(segment)
+    whole.update(Sample(segment))
     assert torch.equal(torch.rand(1), expected), "torch's own state is left alone"
     late.restore(saved)
-    late.update(segment)
+    late.update(Sample(segment))
     assert all(nests.leaves(nests.map(np.array_equal, whole.save()["weights"], late.save()["weights"])))
     other = make_learner(name, Policy(modal, seed=1), seed=5)
     for _ in range(3):
-        other.update(segment)
+        other.update(Sample(segment))
     assert not np.array_equal(parameters_of(other.policy), parameters_of(whole.policy))
 
 
@@ -441,7 +442,7 @@ def test_running_statistics_of_several_ranks_are_their_mean(modal: PolicySpec) -
     alone = make_learner("ppo", Policy(modal, seed=1), **WHOLE)
     one_of_two = Learner(alone.algorithm, Policy(modal, seed=1), seed=1, ranks=Twin())
     for learner in (alone, one_of_two):
-        learner.update(segment)
+        learner.update(Sample(segment))
     for name, weights in alone.policy.weights().items():
         np.testing.assert_allclose(one_of_two.policy.weights()[name], weights, atol=1e-4, err_msg=name)
 
@@ -476,7 +477,8 @@ def test_off_policy_appo_weights_each_step_once() -> None:
     settings = {"clip": 10.0, "normalise_advantage": False, "value_coef": 0.0, "entropy_coef": 0.0, "rho_max": 1e3}
     algorithm, view = APPO(APPOConfig(**settings)), bandit_view(logits, behaviour, rewards)
     logp = view.head.logp(view.params, view.action)
-    view.targets = algorithm.off_policy_targets(view.segment, view.value, logp)
+    sample = SimpleNamespace(segment=view.segment, values_and_logp=lambda: (view.value, logp), reduce=None)
+    view.targets = algorithm.targets(sample)  # type: ignore[arg-type]
     view.value = view.value[:-1]
     loss, _ = algorithm.loss(view)
     loss.backward()

@@ -10,6 +10,7 @@ from reference import Reference
 from synthetic_segments import make_learner, make_policy, make_segment, parameters_of
 
 from ludus.data.actions import ActionSpec, Continuous, Discrete, MultiDiscrete
+from ludus.learn.algorithms.learner import Sample
 
 ALGORITHMS = ("ppo", "a2c", "impala", "appo")
 ACTIONS: dict[str, ActionSpec] = {
@@ -41,7 +42,7 @@ def compare(
     num_updates: int = 2,
     **settings: Any,
 ) -> dict[str, float]:
-    """Both learn from the same segments, which an older policy has chosen the actions of. Returns the last figures."""
+    """Both learn from the same segments, which an older policy has chosen the actions of. Returns the last metrics."""
     policy = make_policy(ACTIONS[kind], recurrent=recurrent)
     learner = make_learner(name, policy, **{**SETTINGS, **settings})
     reference = Reference(name, policy, learner.algorithm.config)
@@ -51,11 +52,11 @@ def compare(
         assert segment.terminated.any()
         assert segment.truncated.any()
         progress = 0.25 * seed
-        figures = learner.update(segment, progress=progress)
+        metrics = learner.update(Sample(segment), progress=progress).metrics
         expected = reference.update(segment, progress=progress)
-        assert {key: figures[key] for key in expected} == pytest.approx(expected, rel=1e-4, abs=1e-5)
+        assert {key: metrics[key] for key in expected} == pytest.approx(expected, rel=1e-4, abs=1e-5)
         np.testing.assert_allclose(parameters_of(policy), parameters_of(reference.policy), atol=5e-5)
-    return figures
+    return metrics
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -79,9 +80,9 @@ def test_updates_are_those_of_the_reference(name: str, kind: str, recurrent: str
     ids=str,
 )
 def test_every_setting_does_what_it_does_in_the_reference(name: str, settings: dict[str, Any]) -> None:
-    figures = compare(name, **settings)
+    metrics = compare(name, **settings)
     if "max_grad_norm" in settings:
-        assert figures["gradient_norm"] > 0.1, "nothing was clipped"
+        assert metrics["gradient_norm"] > 0.1, "nothing was clipped"
 
 
 @pytest.mark.parametrize("name", ["impala", "appo"])

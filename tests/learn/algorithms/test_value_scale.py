@@ -8,6 +8,7 @@ import torch
 from synthetic_segments import make_learner, make_policy, make_segment
 
 from ludus import data
+from ludus.learn.algorithms.learner import Sample
 from ludus.learn.policies.policy import Policy
 from ludus.learn.policies.served import ServedPolicy
 from ludus.learn.policies.value_scale import ValueScale
@@ -31,7 +32,7 @@ def test_rewards_of_any_size_teach_the_same(name: str, size: float) -> None:
         for seed in range(4):
             segment = make_segment(make_policy(), seed=seed)
             segment.reward *= np.float32(scale)
-            learner.update(segment)
+            learner.update(Sample(segment))
         weights.append(policy.weights())
     for key, weight in weights[0].items():
         if not key.startswith("value_scale"):
@@ -47,7 +48,7 @@ def test_without_the_scale_large_rewards_change_what_is_learnt() -> None:
         learner = make_learner("a2c", policy, learning_rate=1e-2, max_grad_norm=0.0)
         segment = make_segment(make_policy())
         segment.reward *= np.float32(scale)
-        found.append(learner.update(segment)["gradient_norm"])
+        found.append(learner.update(Sample(segment)).metrics["gradient_norm"])
     assert found[1] > 1e4 * found[0]
 
 
@@ -81,7 +82,7 @@ def test_values_that_are_right_already_have_nothing_to_learn(name: str, recurren
     segment = make_segment(policy)
     segment.reward[...] = np.where(segment.terminated, 10.0, 0.0)
     assert segment.terminated.any()
-    metrics = make_learner(name, policy, gamma=1.0, num_epochs=1, minibatch_size=0).update(segment)
+    metrics = make_learner(name, policy, gamma=1.0, num_epochs=1, minibatch_size=0).update(Sample(segment)).metrics
     assert metrics["value_loss"] == pytest.approx(0.0, abs=1e-6)
 
 
@@ -90,11 +91,11 @@ def test_the_scale_follows_the_returns(name: str) -> None:
     """Rewards become a thousand times as large."""
     policy = make_policy(normalise_returns=True)
     learner = make_learner(name, policy)
-    learner.update(make_segment(make_policy()))
+    learner.update(Sample(make_segment(make_policy())))
     before = float(policy.value_scale.std)
     segment = make_segment(make_policy(), seed=1)
     segment.reward *= np.float32(1e3)
-    learner.update(segment)
+    learner.update(Sample(segment))
     assert float(policy.value_scale.std) > 100.0 * before
 
 
@@ -132,7 +133,7 @@ def test_a_value_learns_the_returns_in_units_of_the_rewards() -> None:
         segment.terminated[...], segment.truncated[...] = segment.active[:-1], False
         segment.obs[...] = np.sign(segment.obs[..., :1])
         segment.reward[...] = np.where(segment.obs[:-1, :, 0] > 0, 9000.0, 5000.0)
-        learner.update(segment)
+        learner.update(Sample(segment))
     found = in_rewards(policy, np.float32([[1, 1, 1, 1], [-1, -1, -1, -1]]))
     np.testing.assert_allclose(found, [9000.0, 5000.0], rtol=0.05)
 
@@ -156,7 +157,7 @@ def test_the_first_ratio_is_one_though_observations_are_normalised() -> None:
     rng = np.random.default_rng(0)
     action, logp = policy.head.sample(params, rng)
     segment.action[...], segment.logp[...] = action.reshape(6, 5), logp.reshape(6, 5)
-    metrics = make_learner("ppo", policy, num_epochs=1, minibatch_size=0).update(segment)
+    metrics = make_learner("ppo", policy, num_epochs=1, minibatch_size=0).update(Sample(segment)).metrics
     assert metrics["kl"] == pytest.approx(0.0, abs=1e-6)
     assert float(policy.normaliser.mean_0[0]) > 5.0, "the next segment sees the new scale"
 
@@ -168,7 +169,7 @@ def test_a_frozen_policy_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> 
     for _ in range(25):
         segment = make_segment(policy, stray=0.0)
         segment.reward *= np.float32(1e6)
-        learner.update(segment)
+        learner.update(Sample(segment))
     said = [record.getMessage() for record in caplog.records if "hardly changes" in record.getMessage()]
     assert len(said) == 1
     assert "normalise_returns" in said[0]

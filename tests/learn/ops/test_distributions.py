@@ -92,6 +92,19 @@ def test_actions_fit_their_spec_and_the_same_rng_gives_the_same(kind):
 
 
 @every_kind
+def test_a_greedy_choice_is_the_mode_and_draws_nothing_any_other_is_a_sample(kind):
+    head = make(kind)
+    params = some_params(head, 5, np.random.default_rng(1))
+    rng, same, untouched = (np.random.default_rng(2) for _ in range(3))
+    action, logp = head.choose(params, rng, greedy=True)
+    assert np.array_equal(action, head.mode(params))
+    assert np.array_equal(logp, np.zeros(5, np.float32)), "it was certain"
+    assert rng.bit_generator.state == untouched.bit_generator.state
+    for chosen, sampled in zip(head.choose(params, rng, greedy=False), head.sample(params, same), strict=True):
+        assert np.array_equal(chosen, sampled)
+
+
+@every_kind
 @given(seed=st.integers(0, 2**32 - 1), masked=st.booleans())
 @settings(deadline=None, max_examples=50)
 def test_numpy_and_torch_give_one_log_probability(kind, seed, masked):

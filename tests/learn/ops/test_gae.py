@@ -87,6 +87,15 @@ def test_a_reward_at_anothers_turn_is_for_what_the_row_did_last():
     assert advantage.flatten().tolist() == [4.0, 0.0, 0.0]
 
 
+def test_flags_that_are_left_out_mean_that_every_row_acts_and_nothing_is_cut_off():
+    f = alone(5, 2)
+    f.terminated[1, 0] = True
+    tensors = f.tensors()
+    short = {name: tensors[name] for name in ("reward", "value", "terminated")}
+    for ours, theirs in zip(gae(**short, gamma=0.9, lam=0.8), gae(**tensors, gamma=0.9, lam=0.8), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_targets_carry_no_gradients():
     tensors = alone(4).tensors()
     tensors["value"].requires_grad_()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,32 @@ def test_step_by_step_memory_is_that_of_whole_sequences(kind: str) -> None:
     np.testing.assert_allclose(np.stack(steps), whole.detach().numpy(), atol=1e-5)
 
 
+@pytest.mark.parametrize("greedy", [False, True])
+def test_to_act_is_a_forward_pass_and_a_choice(greedy: bool) -> None:
+    policy = make(network=NetworkConfig(hidden=(8,), recurrent="gru", recurrent_size=6))
+    obs, first = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32), np.ones(5, np.bool_)
+    mask = np.array([[True, False, True]] * 5)
+    action, logp, memory = policy.act(
+        obs, policy.initial_memory(5), first, np.random.default_rng(3), mask, greedy=greedy
+    )
+    params, after = policy.runner()(obs, policy.initial_memory(5), first)
+    expected = policy.head.choose(params, np.random.default_rng(3), mask, greedy=greedy)
+    assert np.array_equal(action, expected[0])
+    assert np.array_equal(logp, expected[1])
+    assert all(nests.leaves(nests.map(np.array_equal, memory, after)))
+
+
+def test_a_copy_acts_by_its_own_weights() -> None:
+    policy = make()
+    obs, first, rng = np.ones((1, 4), np.float32), np.zeros(1, np.bool_), np.random.default_rng(0)
+    policy.act(obs, None, first, rng, greedy=True)
+    other = copy.deepcopy(policy)
+    for choice in range(3):
+        with torch.no_grad():
+            other.model.policy_bias.copy_(100.0 * torch.eye(3)[choice])
+        assert other.act(obs, None, first, rng, greedy=True)[0].tolist() == [choice]
+
+
 def test_the_seed_decides_the_weights_and_torchs_own_state_is_left_alone() -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)
@@ -76,7 +103,7 @@ def test_weights_are_copies_and_those_of_another_network_are_refused() -> None:
     assert np.array_equal(kept["model.policy_bias"], policy.weights()["model.policy_bias"])
     with pytest.raises(DataError, match="of another network"):
         policy.load_weights(make(network=NetworkConfig(hidden=(8, 8, 8))).weights())
-    with pytest.raises(DataError, match="are due"):
+    with pytest.raises(DataError, match="they must be"):
         policy.load_weights(make(network=NetworkConfig(hidden=(8, 8))).weights())
 
 

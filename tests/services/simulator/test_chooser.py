@@ -63,14 +63,14 @@ def test_remote_inference_gives_the_segments_that_the_policy_itself_would(
     server = WorkerServer("inference/0", experiment="e", trial="t", names=MemoryNames())
     service = InferenceService(server, spec, tmp_path)
     service.configure()
-    remote = RemoteChooser(InferenceClient(InProcess(service)))  # type: ignore[arg-type]
     here = Policy(spec)
+    remote = RemoteChooser(InferenceClient(InProcess(service)), here.head)  # type: ignore[arg-type]
 
     def simulate(chooser: Chooser) -> Simulator:
         groups = [envs.make("CartPole-v1", size) for size in sizes]
-        return Simulator(groups, here.head, chooser, num_steps=12, seed=5, memory_spec=here.memory_spec)
+        return Simulator(groups, chooser, num_steps=12, seed=5, memory_spec=here.memory_spec)
 
-    inline, elsewhere = simulate(InlineChooser(here.runner())), simulate(remote)
+    inline, elsewhere = simulate(InlineChooser(here)), simulate(remote)
     for number in (7, 8, 7):
         here.load_weights(policies[number].weights())
         remote.version = number

@@ -33,16 +33,18 @@ class LateChooser:
     is_remote = True
 
     def __init__(self, policy: Policy) -> None:
-        self._runner = policy.runner()
+        self._policy = policy
         self.log: list[str] = []
 
-    def begin(self, obs: Any, memory: Any, first: Any) -> Any:
+    def begin(self, now: TimeStep, memory: Any) -> Any:
         self.log.append("begin")
-        return nests.map(np.copy, obs), nests.map(lambda leaf: None if leaf is None else leaf.copy(), memory), first
+        kept = nests.map(lambda leaf: None if leaf is None else leaf.copy(), memory)
+        return nests.map(np.copy, now.obs), kept, now.first, now.mask
 
-    def finish(self, ticket: Any) -> Any:
+    def finish(self, ticket: Any, rng: np.random.Generator) -> Any:
         self.log.append("finish")
-        return self._runner(*ticket)
+        obs, memory, first, mask = ticket
+        return self._policy.act(obs, memory, first, rng, mask)
 
 
 def policy_for(worlds: Worlds, **settings: Any) -> Policy:
@@ -52,10 +54,8 @@ def policy_for(worlds: Worlds, **settings: Any) -> Policy:
 
 def simulate(groups: list[Any], *, late: bool = False, num_steps: int = 8, **settings: Any) -> Simulator:
     policy = policy_for(groups[0], **settings)
-    chooser = LateChooser(policy) if late else InlineChooser(policy.runner())
-    return Simulator(
-        groups, policy.head, chooser, num_steps=num_steps, seed=5, memory_spec=policy.memory_spec, num_slots=2
-    )
+    chooser = LateChooser(policy) if late else InlineChooser(policy)
+    return Simulator(groups, chooser, num_steps=num_steps, seed=5, memory_spec=policy.memory_spec, num_slots=2)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["inline", "remote"])
@@ -100,7 +100,7 @@ def test_with_inference_elsewhere_one_group_is_stepped_while_another_is_chosen_f
     groups = [MarkedWorlds(1, mark=0), MarkedWorlds(1, mark=1)]
     policy = policy_for(groups[0])
     chooser = LateChooser(policy)
-    Simulator(groups, policy.head, chooser, num_steps=3, seed=1).collect(0)
+    Simulator(groups, chooser, num_steps=3, seed=1).collect(0)
     assert chooser.log == ["begin", *["begin", "finish"] * 5, "finish"]
 
 

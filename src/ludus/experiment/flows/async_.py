@@ -12,7 +12,7 @@ from typing import Any
 from ludus.data.nest import Nest
 from ludus.data.segment import Segment
 from ludus.experiment.flows.report import Report
-from ludus.learn.algorithms.learner import Learner
+from ludus.learn.algorithms.learner import Learner, Sample
 from ludus.services.buffer.fifo import FifoBuffer, Item
 from ludus.services.simulator.episodes import Episode, EpisodeLog
 
@@ -69,7 +69,7 @@ class AsyncFlow:
         if self._ranks is not None:
             num_steps = int(self._ranks.sum_numbers([num_steps])[0])
         self.doing = "update"
-        figures = self._learner.update(segment, progress=progress)
+        metrics = self._learner.update(Sample(segment), progress=progress).metrics
         trained = time.perf_counter()
         self.doing = "publish"
         self._publish(self._learner)
@@ -79,7 +79,7 @@ class AsyncFlow:
         return Report(
             num_steps=num_steps,
             episodes=episodes,
-            figures=figures,
+            metrics=metrics,
             seconds={"idle": idle, "take": joined - began, "train": trained - joined, "publish": ended - trained},
             lag=float(lag.mean()),
             max_lag=int(lag.max()),

@@ -16,7 +16,7 @@ class Report:
 
     num_steps: int
     episodes: list[Episode] = field(default_factory=list)
-    figures: Mapping[str, float] = field(default_factory=dict)  # of the learner
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of the learner
     seconds: Mapping[str, float] = field(default_factory=dict)  # where the time of this turn went
     lag: float = 0.0  # versions between the weights that chose and those that learn, mean over steps
     max_lag: int = 0

@@ -10,7 +10,7 @@ from ludus import errors
 from ludus.data.nest import Nest
 from ludus.data.segment import Segment
 from ludus.experiment.flows.report import Report
-from ludus.learn.algorithms.learner import Learner
+from ludus.learn.algorithms.learner import Learner, Sample
 from ludus.services.simulator.episodes import Episode
 from ludus.services.simulator.simulator import Simulator
 
@@ -103,7 +103,7 @@ class SyncFlow:
         if self._ranks is not None:
             num_steps = self._ranks.sum_numbers([num_steps])[0]
         self.doing = "update"
-        figures = self._learner.update(segment, progress=progress)
+        metrics = self._learner.update(Sample(segment), progress=progress).metrics
         trained = time.perf_counter()
         self.doing = "publish"
         if self._publish is not None:
@@ -115,7 +115,7 @@ class SyncFlow:
         parts = {**seconds, "train": trained - collected, "publish": ended - trained}
         parts["other"] = max(0.0, ended - began - sum(parts.values()))
         return Report(
-            num_steps=int(num_steps), episodes=episodes, figures=figures, seconds=parts, counts=self._source.counts()
+            num_steps=int(num_steps), episodes=episodes, metrics=metrics, seconds=parts, counts=self._source.counts()
         )
 
     def save(self) -> Nest:

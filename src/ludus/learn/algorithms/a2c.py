@@ -5,39 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig, View
-from ludus.learn.algorithms.targets import gae_targets
+from ludus.learn import ops
+from ludus.learn.algorithms.actor_critic import ActorCritic, ActorCriticConfig, gae_targets
+from ludus.learn.algorithms.algorithm import View
 from ludus.options import option
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ludus.data.segment import Segment
+    from ludus.learn.algorithms.sample import SampleView
 
 __all__ = ["A2C", "A2CConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class A2CConfig(AlgorithmConfig):
+class A2CConfig(ActorCriticConfig):
     num_envs: int = option(16, help="environments of one simulator, in all its groups", minimum=1)
     num_steps: int = option(8, help="steps of each environment in one segment", minimum=1)
     learning_rate: float = option(7e-4, help="step size of Adam", minimum=0.0)
-    normalise_advantage: bool = option(False, help="bring advantages to mean 0 and deviation 1")
+    normalise_advantage: bool = option(False, help="bring advantages to mean 0 and std 1")
 
 
-class A2C(Algorithm[A2CConfig]):
+class A2C(ActorCritic[A2CConfig]):
     Config = A2CConfig
 
-    def targets(self, segment: Segment, value: Tensor, reduce: Any = None) -> dict[str, Tensor]:
+    def targets(self, sample: SampleView) -> dict[str, Tensor]:
         config = self.config
-        return gae_targets(
-            segment, value, gamma=config.gamma, lam=config.lam, is_normalised=config.normalise_advantage, reduce=reduce
-        )
+        return gae_targets(sample, gamma=config.gamma, lam=config.lam, is_normalised=config.normalise_advantage)
 
-    def loss(self, view: View) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, view: View) -> tuple[Tensor, dict[str, Any]]:
+        config = self.config
         logp, entropy = view.head.logp_and_entropy(view.params, view.action, view.mask)
-        policy_loss = -view.mean(view.targets["advantage"] * logp)
-        value_loss = 0.5 * view.mean((view.value - view.targets["value_target"]).square())
-        entropy = view.mean(entropy)
-        loss = policy_loss + self.config.value_coef * value_loss - self.config.entropy_coef * entropy
-        return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        return ops.policy_gradient_loss(
+            logp, entropy, view.value, **view.targets,
+            value_coef=config.value_coef, entropy_coef=config.entropy_coef, weight=view.weight,
+        )  # fmt: skip

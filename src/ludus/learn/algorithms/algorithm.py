@@ -1,31 +1,49 @@
-"""What an algorithm is: settings, targets and a loss. A `Learner` does the rest, whoever collects the segments.
+"""What an algorithm is: settings, targets and a loss. A `Learner` does the rest, wherever samples come from.
 
-    class MyAlgorithm(Algorithm):
-        def targets(self, segment, value, reduce=None):    # once for each segment, without gradients
-            advantage, value_target = ops.gae(...)
+    class MyAlgorithm(ActorCritic):
+        def targets(self, sample):                         # once for each sample, without gradients
+            segment = sample.segment
+            advantage, value_target = ops.gae(segment.reward, sample.values(), *segment.ends, gamma=0.99, lam=0.95)
             return {"advantage": advantage, "value_target": value_target}
 
-        def loss(self, view):                              # for each minibatch of it
+        def loss(self, view):                              # for each minibatch of it, with gradients
             logp, entropy = view.head.logp_and_entropy(view.params, view.action, view.mask)
             ...
             return loss, {"entropy": view.mean(entropy)}
+
+One update, as the learner runs it; `networks = algorithm.networks(policy)` was called once, at the start:
+
+    targets = algorithm.targets(sample)
+    for view in minibatches:                               # of each epoch, in a new order
+        for loss in algorithm.losses(view):                # each is stepped before the next one is asked for
+            loss.value.backward()
+            optimisers[loss.network].step()
+        algorithm.after_step(networks, num_gradient_steps)
+
+For Q-learning, Q-values are the policy's `params` and the head is epsilon-greedy (`PolicySpec.head`); a target network
+is one of `networks`, gives the `targets` and is moved by `after_step`: `tests/learn/algorithms/test_q_learning.py`.
 
 This file and those of the algorithms load without torch, so that their settings can be shown at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ludus.options import option
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
+    from ludus.core import WorldSpec
     from ludus.data.segment import Segment
+    from ludus.learn.algorithms.sample import SampleView
+    from ludus.learn.networks.config import NetworkConfig
+    from ludus.learn.policies.policy import Policy, PolicySpec
 
-__all__ = ["Algorithm", "AlgorithmConfig", "View"]
+__all__ = ["Algorithm", "AlgorithmConfig", "Loss", "Networks", "View"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,26 +53,29 @@ class AlgorithmConfig:
     num_envs: int = option(16, help="environments of one simulator, in all its groups", minimum=1)
     num_steps: int = option(128, help="steps of each environment in one segment", minimum=1)
     gamma: float = option(0.99, help="discount of a reward one step later", minimum=0.0, maximum=1.0)
-    lam: float = option(0.95, help="lambda of advantages and value targets", minimum=0.0, maximum=1.0)
     learning_rate: float = option(3e-4, help="step size of Adam", minimum=0.0)
     anneal: bool = option(False, help="let the step size fall to zero over the run")
     num_epochs: int = option(1, help="passes over each batch", minimum=1)
     minibatch_size: int = option(0, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
     batch_segments: int = option(1, help="segments of one update, in the async flow", minimum=1)
     accumulate: int = option(1, help="parts in which each minibatch is worked on, to need less memory", minimum=1)
-    max_grad_norm: float = option(0.5, help="longer gradients are shortened to this; 0: never", minimum=0.0)
-    value_coef: float = option(0.5, help="weight of the value's loss", minimum=0.0)
-    entropy_coef: float = option(0.0, help="weight of the entropy bonus", minimum=0.0)
+    max_grad_norm: float = option(0.5, help="gradient-norm clip; 0 disables it", minimum=0.0)
     reward_scale: float = option(1.0, help="rewards are multiplied by this before they are learnt from")
-    normalise_returns: bool = option(True, help="learn values in units of the running std of returns")
     normalise_obs: bool = option(True, help="bring float observations to mean 0 and std 1")
-    squash: bool = option(False, help="continuous actions pass through tanh to their bounds")
-    log_std: float = option(0.0, help="logarithm of the deviation with which continuous actions begin")
     adam_eps: float = option(1e-5, help="epsilon of Adam", minimum=0.0)
     precision: str = option("float32", help="of forward passes in training", choices=("float32", "bfloat16"))
 
 
 C = TypeVar("C", bound=AlgorithmConfig)
+
+
+@dataclass(kw_only=True)
+class Networks:
+    """What a learner trains, moves and saves. A name is used once over `trained` and `targets`."""
+
+    policy: Policy  # acts and is published; in `Loss.network` its name is "policy"
+    trained: dict[str, nn.Module] = field(default_factory=dict)  # critics, mixers, ...: each has its own optimiser
+    targets: dict[str, nn.Module] = field(default_factory=dict)  # without gradients; moved by `Algorithm.after_step`
 
 
 @dataclass(kw_only=True)
@@ -67,9 +88,10 @@ class View:
     action: Any
     logp: Any  # under the policy that chose the action
     mask: Any = None
-    weight: Any = None  # `[T, R]` what each step counts in a mean; `None`: all the same
+    weight: Any = None  # what each step counts in a mean; `None`: all the same
     targets: dict[str, Any] = field(default_factory=dict)  # of `Algorithm.targets`, or set by a loss that sees time
-    segment: Segment | None = None  # of tensors, where `needs_time`
+    segment: Segment | None = None  # of tensors, where minibatches are whole rows
+    row: Any = None  # the row of the sample that each step is from, where the sample has keys
     reduce: Any = None  # sums a tensor over trainer ranks, in place
 
     def mean(self, x: Tensor) -> Tensor:
@@ -77,7 +99,7 @@ class View:
         return x.mean() if self.weight is None else (x * self.weight).sum()
 
     def normalise(self, x: Tensor) -> Tensor:
-        """`x`, without gradients, brought to mean 0 and deviation 1 over the steps that count, of all ranks.
+        """`x`, without gradients, brought to mean 0 and std 1 over the steps that count, of all ranks.
 
         Where gradients are accumulated, over those of this part.
         """
@@ -89,30 +111,53 @@ class View:
         return (x - mean) / ((square - mean * mean).clamp(min=0.0).sqrt() + 1e-8)
 
 
+class Loss(NamedTuple):
+    """What one network descends in one step."""
+
+    value: Tensor
+    metrics: dict[str, Any]  # numbers, or tensors of one element
+    network: str = "policy"  # or one of `Networks.trained`
+    priority: Tensor | None = None  # of each step of the view, for a replay table: its largest is the row's
+
+
 class Algorithm(Generic[C]):
     """Stateless but for its settings."""
 
     Config: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
     needs_time: ClassVar[bool] = False  # minibatches are whole rows, because the loss looks along time
-    is_off_policy: ClassVar[bool] = False  # targets depend on the present policy, not only on its values
     default_flow: ClassVar[str] = "sync"
 
     def __init__(self, config: C) -> None:
         self.config = config
 
-    def targets(self, segment: Segment, value: Tensor, reduce: Any = None) -> dict[str, Tensor]:
-        """`[T, R]` tensors for the losses, from `value [T + 1, R]`. `reduce(x)` sums x over trainer ranks, in place.
+    def policy_spec(self, env: WorldSpec, network: NetworkConfig) -> PolicySpec:
+        """The policy that it trains in `env`."""
+        from ludus.learn.policies.policy import PolicySpec  # here, because it loads torch
+
+        return PolicySpec(obs=env.obs, action=env.action, network=network, normalise_obs=self.config.normalise_obs)
+
+    def networks(self, policy: Policy) -> Networks:
+        """The policy, and what is trained or moved beside it. torch is seeded: all ranks make the same networks."""
+        return Networks(policy=policy)
+
+    def targets(self, sample: SampleView) -> dict[str, Tensor]:
+        """`[T, R]` tensors for the losses, computed once for each sample, without gradients.
 
         Not called where `needs_time`: there the loss sees all that it needs.
         """
         raise NotImplementedError(f"{type(self).__name__} must define targets")
 
-    def off_policy_targets(
-        self, segment: Segment, value: Tensor, logp: Tensor, reduce: Any = None
-    ) -> dict[str, Tensor]:
-        """Instead of `targets` where `is_off_policy`; `logp [T, R]` is what the policy now says of the actions."""
-        raise NotImplementedError(f"{type(self).__name__} must define off_policy_targets")
-
     def loss(self, view: View) -> tuple[Tensor, dict[str, Any]]:
-        """What to go down, and figures for people: numbers, or tensors of one."""
-        raise NotImplementedError(f"{type(self).__name__} must define loss")
+        """What the policy descends, and metrics: numbers, or tensors of one element."""
+        raise NotImplementedError(f"{type(self).__name__} must define loss or losses")
+
+    def losses(self, view: View) -> Iterator[Loss]:
+        """One for each step of an optimiser, in order: `loss` for the policy, unless an algorithm has others.
+
+        The parameters of `Loss.network` alone are moved, whatever else the gradient reaches. With several losses
+        `accumulate` must be 1.
+        """
+        yield Loss(*self.loss(view))
+
+    def after_step(self, networks: Networks, num_steps: int) -> None:
+        """After each minibatch, without gradients; `num_steps` of them so far. Target networks are moved here."""

@@ -10,16 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ludus.learn.algorithms.algorithm import Algorithm, View
+from ludus.learn import ops
+from ludus.learn.algorithms.actor_critic import ActorCritic
+from ludus.learn.algorithms.algorithm import View
 from ludus.learn.algorithms.impala import ImpalaConfig
-from ludus.learn.algorithms.ppo import clipped_policy_loss
-from ludus.learn.algorithms.targets import vtrace_targets
 from ludus.options import option
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ludus.data.segment import Segment
+    from ludus.learn.algorithms.sample import SampleView
 
 __all__ = ["APPO", "APPOConfig"]
 
@@ -32,29 +32,31 @@ class APPOConfig(ImpalaConfig):
     normalise_advantage: bool = option(True, help="bring advantages to mean 0 and std 1")
 
 
-class APPO(Algorithm[APPOConfig]):
+class APPO(ActorCritic[APPOConfig]):
     Config = APPOConfig
-    is_off_policy = True
     default_flow = "async"
 
-    def off_policy_targets(
-        self, segment: Segment, value: Tensor, logp: Tensor, reduce: Any = None
-    ) -> dict[str, Tensor]:
-        config = self.config
-        targets = vtrace_targets(
-            segment, value, logp, gamma=config.gamma, lam=config.lam, rho_max=config.rho_max, c_max=config.c_max,
-            is_weighted=False, is_normalised=config.normalise_advantage, reduce=reduce,
+    def targets(self, sample: SampleView) -> dict[str, Tensor]:
+        config, segment = self.config, sample.segment
+        value, logp = sample.values_and_logp()
+        value_target, advantage = ops.vtrace(
+            logp, segment.logp, segment.reward, value, *segment.ends,
+            gamma=config.gamma, lam=config.lam, rho_max=config.rho_max, c_max=config.c_max, weighted=False,
         )  # fmt: skip
-        # After they are normalised: a mean that is taken off weighted advantages would be none of any policy's.
-        weight = (logp - segment.logp).exp().clamp(max=config.rho_max)
         active = segment.active[:-1]
-        targets["advantage"] = targets["advantage"] * weight.where(active, weight.new_zeros(()))
-        targets["old_logp"] = logp.where(active, segment.logp)
-        return targets
+        if config.normalise_advantage:
+            advantage = ops.normalise(advantage, active, sample.reduce)
+        # Weighted after it is normalised: the mean of weighted advantages is not that of any policy.
+        weight = (logp - segment.logp).exp().clamp(max=config.rho_max)
+        return {
+            "advantage": advantage * weight.where(active, weight.new_zeros(())),
+            "value_target": value_target,
+            "logp": logp.where(active, segment.logp),
+        }
 
     def loss(self, view: View) -> tuple[Tensor, dict[str, Any]]:
         config = self.config
-        view.logp = view.targets.pop("old_logp")
-        return clipped_policy_loss(
-            view, clip=config.clip, value_coef=config.value_coef, entropy_coef=config.entropy_coef
-        )
+        return ops.clipped_loss(
+            view.head, view.params, view.value, action=view.action, **view.targets, clip=config.clip,
+            value_coef=config.value_coef, entropy_coef=config.entropy_coef, mask=view.mask, weight=view.weight,
+        )  # fmt: skip

@@ -15,17 +15,18 @@ def gae(
     reward: Any,
     value: Any,
     terminated: Any,
-    truncated: Any,
-    active: Any,
-    first: Any,
+    truncated: Any = None,
+    active: Any = None,
+    first: Any = None,
     *,
     gamma: float,
     lam: float,
 ) -> tuple[Any, Any]:
-    """`(advantage, value_target)`, both `[T, R]`, from the fields of a segment and the values of its observations.
+    """`(advantage, value_target)`, both `[T, R]`, of T steps of R rows and the values of their observations.
 
-    `value`, `active` and `first` are `[T + 1, R]`, the others `[T, R]`. Where a row acts, with `delta` as
-    `ops/steps.py` has it:
+    `value`, `active` and `first` are `[T + 1, R]`, the others `[T, R]`; the flags are those of a segment
+    (`Segment.ends`). Without `truncated` no episode is cut off; without `active` every row acts at every step. Where a
+    row acts, with `delta` as `ops/steps.py` defines it:
 
         advantage[t] = delta[t] + gamma * lam * advantage[t + 1]      up to the end of the episode
 

@@ -17,17 +17,17 @@ def n_step_returns(
     reward: Any,
     value: Any,
     terminated: Any,
-    truncated: Any,
-    active: Any,
-    first: Any,
+    truncated: Any = None,
+    active: Any = None,
+    first: Any = None,
     *,
     gamma: float,
     n: int,
 ) -> Any:
     """The discounted rewards of a row's next `n` actions and the value after them, `[T, R]`.
 
-    `value`, `active` and `first` are `[T + 1, R]`, the others `[T, R]`. Where a row acts, with `delta` as
-    `ops/steps.py` has it:
+    `value`, `active` and `first` are `[T + 1, R]`, the others `[T, R]`, as for `gae`. Where a row acts, with `delta` as
+    `ops/steps.py` defines it:
 
         returns(n)[t] = value[t] + excess(n)[t]
         excess(n)[t] = delta[t] + gamma * excess(n - 1)[t + 1]        up to the end of the episode or the segment

@@ -43,16 +43,32 @@ class Steps:
 
     @classmethod
     def sort(
-        cls, reward: Any, value: Any, terminated: Any, truncated: Any, active: Any, first: Any, *, gamma: float
+        cls,
+        reward: Any,
+        value: Any,
+        terminated: Any,
+        truncated: Any = None,
+        active: Any = None,
+        first: Any = None,
+        *,
+        gamma: float,
     ) -> Steps:
         """From the fields of a segment: `value`, `active` and `first` are `[T + 1, R]`, the others `[T, R]`.
 
+        Flags that are `None`: nothing is truncated, every row acts at every step, no episode starts within the steps.
         Raises `DataError` for other shapes, and unless values are float32 and flags bool.
         """
         device = reward.device
         reward, value, terminated, truncated, active, first = (
-            tensor.numpy(force=True) for tensor in (reward, value, terminated, truncated, active, first)
+            None if tensor is None else tensor.numpy(force=True)
+            for tensor in (reward, value, terminated, truncated, active, first)
         )
+        if truncated is None:
+            truncated = np.zeros(reward.shape, np.bool_)
+        if active is None:
+            active = np.ones(value.shape, np.bool_)
+        if first is None:
+            first = np.zeros(value.shape, np.bool_)
         _check(reward, value=value, terminated=terminated, truncated=truncated, active=active, first=first)
         acts, going = active[:-1], ~(terminated | truncated)
         idle = ~(acts | (first[1:] & going))
@@ -97,11 +113,11 @@ class Steps:
 def _check(reward: NDArray[Any], **others: NDArray[Any]) -> None:
     shape = reward.shape
     if len(shape) != 2 or not shape[0]:
-        raise DataError(f"reward has the shape {shape}: steps and rows [T, R] are due, and T at least 1")
+        raise DataError(f"reward has the shape {shape}: it must be steps and rows, [T, R], with T at least 1")
     longer = (shape[0] + 1, shape[1])
     for name, array in others.items():
         wanted = longer if name in ("value", "active", "first") else shape
         if array.shape != wanted:
-            raise DataError(f"{name} has the shape {array.shape}, where {wanted} is due")
+            raise DataError(f"{name} has the shape {array.shape}; it must be {wanted}")
         if array.dtype != (np.float32 if name == "value" else np.bool_):
             raise DataError(f"{name} is of {array.dtype}: values should be float32, flags bool")

@@ -20,9 +20,9 @@ def vtrace(
     reward: Any,
     value: Any,
     terminated: Any,
-    truncated: Any,
-    active: Any,
-    first: Any,
+    truncated: Any = None,
+    active: Any = None,
+    first: Any = None,
     *,
     gamma: float,
     lam: float = 1.0,
@@ -30,18 +30,18 @@ def vtrace(
     c_max: float = 1.0,
     weighted: bool = True,
 ) -> tuple[Any, Any]:
-    """`(value_target, pg_advantage)`, both `[T, R]`, from the fields of a segment and the values of its observations.
+    """`(value_target, pg_advantage)`, both `[T, R]`, of T steps of R rows and the values of their observations.
 
     `logp` is the learning policy's, `behaviour_logp` that of the policy that acted. `value`, `active` and `first` are
-    `[T + 1, R]`, the others `[T, R]`. Where a row acts, with `delta` as `ops/steps.py` has it and
+    `[T + 1, R]`, the others `[T, R]`, as for `gae`. Where a row acts, with `delta` as `ops/steps.py` defines it and
     `ratio[t] = exp(logp[t] - behaviour_logp[t])`:
 
         excess[t] = min(ratio[t], rho_max) * delta[t] + gamma * lam * min(ratio[t], c_max) * excess[t + 1]
         value_target[t] = value[t] + excess[t]
         pg_advantage[t] = min(ratio[t], rho_max) * (delta[t] + gamma * lam * excess[t + 1])
 
-    or, unless `weighted`, without the first factor: for losses that multiply by the ratio themselves,
-    up to the end of the episode. On policy, `excess` and `pg_advantage` are the advantages of `gae`. Elsewhere the
+    up to the end of the episode; unless `weighted`, `pg_advantage` is without its first factor, for losses that
+    multiply by the ratio themselves. On policy, `excess` and `pg_advantage` are the advantages of `gae`. Elsewhere the
     advantage is 0 and the target is the value. Nothing carries gradients.
     """
     if not logp.shape == behaviour_logp.shape == reward.shape:

@@ -2,9 +2,8 @@
 
 spec = PolicySpec(obs=world.obs, action=world.action, network=NetworkConfig(hidden=(64, 64)))
 policy = Policy(spec, seed=1)
-params, memory = policy.runner()(obs, memory, first)      # NumPy in, NumPy out: where actions are chosen
-action, logp = policy.head.sample(params, rng)
-params, value = policy.evaluate(obs, memory, first)       # tensors with gradients: where they are learnt from
+action, logp, memory = policy.act(obs, memory, first, rng, mask)   # NumPy in, NumPy out: where envs are stepped
+params, value = policy.evaluate(obs, memory, first)                # tensors with gradients: where it is learnt from
 """
 
 from __future__ import annotations
@@ -13,17 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from ludus.data import nest as nests
 from ludus.data.actions import ActionSpec
+from ludus.data.lookup import load_attribute
 from ludus.data.nest import Nest
-from ludus.errors import DataError
 from ludus.learn.networks import model as models
 from ludus.learn.networks.config import NetworkConfig
-from ludus.learn.ops.distributions import head_for
+from ludus.learn.networks.weights import load_weights, weights_of
+from ludus.learn.ops.distributions import Head, head_for
 from ludus.learn.policies import runner as runners
 from ludus.learn.policies.normaliser import Normaliser
 from ludus.learn.policies.value_scale import ValueScale
@@ -42,6 +43,7 @@ class PolicySpec:
     normalise_obs: bool = False
     normalise_returns: bool = False  # the network's values are in units of `Policy.value_scale`
     log_std: float = 0.0  # initial logarithm of the std of continuous actions
+    head: str | None = None  # `module:Class` of a `Head`, made from the action; None: the one that fits the action
 
 
 class Policy(nn.Module):
@@ -53,7 +55,7 @@ class Policy(nn.Module):
     def __init__(self, spec: PolicySpec, seed: int = 0) -> None:
         super().__init__()
         self.spec = spec
-        self.head = head_for(spec.action, squash=spec.squash)
+        self.head = _head(spec)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = models.build_model(spec.obs, self.head.num_outputs, spec.network)
@@ -64,6 +66,11 @@ class Policy(nn.Module):
         self.has_modes = spec.network.model is not None  # ours have none
         if self.has_modes:
             self.eval()
+        self._runner: runners.Runner | None = None  # of `act`
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy makes a runner of its own, for its own weights."""
+        return {**self.__dict__, "_runner": None}
 
     @property
     def is_recurrent(self) -> bool:
@@ -103,26 +110,40 @@ class Policy(nn.Module):
             outputs = torch.cat([outputs, self.log_std.expand(*outputs.shape[:-1], -1)], dim=-1)
         return outputs, value, memory
 
+    def act(
+        self,
+        obs: Nest,
+        memory: Nest,
+        first: NDArray[np.bool_],
+        rng: np.random.Generator,
+        mask: NDArray[np.bool_] | None = None,
+        *,
+        greedy: bool = False,
+    ) -> tuple[NDArray[Any], NDArray[np.float32], Nest]:
+        """One step of N rows: an action for each, the log-probability with which it was chosen, the memory afterwards.
+
+        `greedy` takes the mode of the distribution; otherwise `rng` draws from it.
+        """
+        if self._runner is None:
+            self._runner = self.runner()
+        params, memory = self._runner(obs, memory, first)
+        return *self.head.choose(params, rng, mask, greedy=greedy), memory
+
     def runner(self) -> runners.Runner:
         """The forward pass for choosing actions, the fastest for this model. It reads this policy's own weights."""
         return runners.runner_for(self)
 
     def weights(self) -> dict[str, NDArray[Any]]:
         """All parameters and buffers by name: copies, as NumPy arrays."""
-        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.state_dict().items()}
+        return weights_of(self)
 
     def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
         """Take weights over, in place. Raises `DataError` unless names and shapes are this policy's."""
-        own = self.state_dict()
-        if own.keys() != weights.keys():
-            raise DataError(
-                f"these weights are of another network: {sorted(own.keys() ^ weights.keys())[:4]} differ. "
-                "The network's settings must be those it was trained with."
-            )
-        for name, tensor in own.items():
-            if tuple(tensor.shape) != tuple(weights[name].shape):
-                raise DataError(f"the weights {name!r} are {weights[name].shape}, where {tuple(tensor.shape)} are due.")
-            if tensor.device.type == "cpu":
-                tensor.numpy()[...] = weights[name]  # which may be read-only: torch would warn of it
-            else:
-                tensor.copy_(torch.tensor(weights[name]))
+        load_weights(self, weights)
+
+
+def _head(spec: PolicySpec) -> Head:
+    if spec.head is None:
+        return head_for(spec.action, squash=spec.squash)
+    head: Head = load_attribute(spec.head, what="head")(spec.action)
+    return head

@@ -1,57 +1,63 @@
-"""Where the forward pass is run that actions are sampled from: in the simulator itself, or by an inference service."""
+"""Where a simulator's actions are chosen: by the policy in this process, or from what an inference service computes."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.core import TimeStep
 from ludus.data.nest import Nest
+
+if TYPE_CHECKING:
+    from ludus.learn.policies.policy import Policy
 
 __all__ = ["Chooser", "InlineChooser", "RemoteChooser"]
 
 
 class Chooser(Protocol):
-    """`begin` asks for one group's parameters, `finish` has them; other groups are tended in between."""
+    """`begin` asks for the actions of one group of envs, `finish` returns them; other groups step in between."""
 
     is_remote: bool
 
-    def begin(self, obs: Nest, memory: Nest, first: NDArray[np.bool_]) -> Any: ...
+    def begin(self, now: TimeStep, memory: Nest) -> Any: ...
 
-    def finish(self, ticket: Any) -> tuple[NDArray[Any], Nest]:
-        """The parameters of the distribution, and the memory afterwards."""
+    def finish(self, ticket: Any, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[np.float32], Nest]:
+        """The action of each row, its log-probability, and the policy's memory afterwards."""
         ...
 
 
 class InlineChooser:
-    """The policy's own runner, in this process."""
+    """The policy itself, in this process."""
 
     is_remote = False
 
-    def __init__(self, runner: Any) -> None:
-        self._runner = runner
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
 
-    def begin(self, obs: Nest, memory: Nest, first: NDArray[np.bool_]) -> Any:
-        return obs, memory, first
+    def begin(self, now: TimeStep, memory: Nest) -> Any:
+        return now, memory
 
-    def finish(self, ticket: Any) -> tuple[NDArray[Any], Nest]:
-        params, memory = self._runner(*ticket)
-        return params, memory
+    def finish(self, ticket: Any, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[np.float32], Nest]:
+        now, memory = ticket
+        return self._policy.act(now.obs, memory, now.first, rng, now.mask)
 
 
 class RemoteChooser:
-    """An inference service, asked for the version that `version` says now."""
+    """An inference service, asked for `version`; its parameters are read by `head`."""
 
     is_remote = True
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, head: Any) -> None:
         self._client = client
+        self._head = head
         self.version: int | str = "latest"
 
-    def begin(self, obs: Nest, memory: Nest, first: NDArray[np.bool_]) -> Any:
-        return self._client.submit(self.version, obs, memory, first)
+    def begin(self, now: TimeStep, memory: Nest) -> Any:
+        return self._client.submit(self.version, now.obs, memory, now.first), now.mask
 
-    def finish(self, ticket: Any) -> tuple[NDArray[Any], Nest]:
-        answer = ticket.result()
-        return answer["params"], answer["memory"]
+    def finish(self, ticket: Any, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[np.float32], Nest]:
+        pending, mask = ticket
+        answer = pending.result()
+        return *self._head.choose(answer["params"], rng, mask, greedy=False), answer["memory"]

@@ -77,12 +77,11 @@ class SimulatorService(Worker):
         self._producer = _producer(rank, self.server.worker_name) if settings.is_async else None
         chooser: Chooser
         if self._inference is None:
-            chooser = InlineChooser(self._policy.runner())
+            chooser = InlineChooser(self._policy)
         else:
-            chooser = self._remote = RemoteChooser(InferenceClient(self._inference))
+            chooser = self._remote = RemoteChooser(InferenceClient(self._inference), self._policy.head)
         self._simulator = Simulator(
             settings.make_groups(),
-            self._policy.head,
             chooser,
             num_steps=settings.num_steps,
             seed=int(np.random.SeedSequence([settings.seed, self._index, begun_at]).generate_state(1)[0]),

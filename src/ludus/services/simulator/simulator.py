@@ -1,10 +1,10 @@
 """The simulator: groups of worlds, stepped by a policy; gives segments. Knows nothing of processes.
 
-    simulator = Simulator(groups, policy.head, InlineChooser(policy.runner()), num_steps=32, seed=1)
+    simulator = Simulator(groups, InlineChooser(policy), num_steps=32, seed=1)
     rollout = simulator.collect(version=7)
     rollout.segment, rollout.episodes
 
-A turn of a group has two halves: take what its worlds did and ask for parameters; take those, choose, send the actions.
+A turn of a group has two halves: take what its envs did and ask for actions; take those and send them.
 With inference elsewhere, one group's first half is followed by another's second: worlds step while the answer is on its
 way. With inference here, a group's worlds, if they have threads of their own, step while another's are chosen for.
 """
@@ -55,7 +55,6 @@ class Simulator:
     def __init__(
         self,
         groups: Sequence[Worlds],
-        head: Any,
         chooser: Chooser,
         *,
         num_steps: int,
@@ -66,7 +65,6 @@ class Simulator:
         spec = groups[0].spec
         self.spec = spec
         self.num_rows = sum(worlds.num_rows for worlds in groups)
-        self._head = head
         self._chooser = chooser
         self._num_steps = num_steps
         self._seed = seed
@@ -159,14 +157,13 @@ class Simulator:
         ended = time.perf_counter()
         self._step_s += ended - began
         if step < self._num_steps:
-            group.ticket = self._chooser.begin(now.obs, group.memory, now.first)
+            group.ticket = self._chooser.begin(now, group.memory)
             self._act_s += time.perf_counter() - ended
 
     def _act(self, group: _Group, segment: Segment, step: int) -> None:
         """Second half: choose, and let the worlds go on."""
         began = time.perf_counter()
-        params, group.memory = self._chooser.finish(group.ticket)
-        action, logp = self._head.sample(params, self._rng, group.current.mask)
+        action, logp, group.memory = self._chooser.finish(group.ticket, self._rng)
         segment.action[step, group.rows] = action
         segment.logp[step, group.rows] = logp
         ended = time.perf_counter()

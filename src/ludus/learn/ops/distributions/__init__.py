@@ -1,7 +1,7 @@
 """Distributions over actions: chosen with NumPy, learnt from with torch.
 
 head = head_for(Discrete(4))
-action, logp = head.sample(logits, rng)                        # NumPy, where worlds are stepped
+action, logp = head.choose(logits, rng, mask, greedy=False)    # NumPy, where envs are stepped
 logp, entropy = head.logp_and_entropy(logits, action, mask)    # torch, where the policy learns
 """
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from ludus.learn.ops.distributions.head import FORBIDDEN, check_params
+from ludus.learn.ops.distributions.head import FORBIDDEN, Head, check_params
 
 __all__ = ["Categorical", "MultiCategorical"]
 
@@ -38,7 +38,7 @@ class _LogpAndEntropy(torch.autograd.Function):
         return weight.mul_(probs).neg_().scatter_add_(-1, chosen, of_logp.unsqueeze(-1)), None
 
 
-class Categorical:
+class Categorical(Head):
     """One of `num_choices`; `params` are logits. An action is an int64 scalar."""
 
     num_free = 0
@@ -89,7 +89,7 @@ class Categorical:
         return F.log_softmax(params if mask is None else torch.where(mask, params, FORBIDDEN), dim=-1)
 
 
-class MultiCategorical:
+class MultiCategorical(Head):
     """Several independent choices; `params` are the logits of all in a row, and so is a mask. An action is a vector."""
 
     num_free = 0

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ludus.data.actions import Continuous
 from ludus.errors import ConfigError, DataError
-from ludus.learn.ops.distributions.head import check_params
+from ludus.learn.ops.distributions.head import Head, check_params
 
 __all__ = ["DiagGaussian", "SquashedGaussian"]
 
@@ -22,7 +22,7 @@ _UNBOUNDED = 1e30
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 
 
-class DiagGaussian:
+class DiagGaussian(Head):
     """Independent Gaussians; `params` are the means and then the logarithms of the standard deviations.
 
     The model gives the means; the stds are the same for all rows. Given the spec of the actions, both are in units of

@@ -1,4 +1,4 @@
-"""What a policy's numbers mean: the contract of an action distribution, from choosing to learning."""
+"""What a policy's outputs mean: the contract of an action distribution, from choosing to learning."""
 
 from __future__ import annotations
 
@@ -28,6 +28,22 @@ class Head(Protocol):
     num_free: int
     num_params: int
 
+    def choose(
+        self,
+        params: NDArray[np.float32],
+        rng: np.random.Generator,
+        mask: NDArray[np.bool_] | None = None,
+        *,
+        greedy: bool,
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """An action for each row, and the log-probability with which it was chosen: 0 for a greedy one.
+
+        The only place that decides between `sample` and `mode`.
+        """
+        if greedy:
+            return self.mode(params, mask), np.zeros(len(params), np.float32)
+        return self.sample(params, rng, mask)
+
     def sample(
         self, params: NDArray[np.float32], rng: np.random.Generator, mask: NDArray[np.bool_] | None = None
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
@@ -38,7 +54,7 @@ class Head(Protocol):
         ...
 
     def mode(self, params: NDArray[np.float32], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
-        """The action to take when nothing is to be explored."""
+        """The action to take when nothing is explored."""
         ...
 
     def logp(self, params: Any, action: Any, mask: Any = None) -> Any:

@@ -1,7 +1,7 @@
 """PPO's loss of a categorical policy with its gradient written out, in NumPy.
 
 For minibatches of some hundred rows, torch's graph of this loss costs as much as a small network's backward pass; the
-arithmetic is next to nothing. `PPO.loss` says the same in torch, for everything else; a test holds the two together.
+arithmetic is next to nothing. `losses.clipped_loss` has the same in torch for everything else; a test compares both.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def clipped_loss(
     value_coef: float,
     entropy_coef: float,
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """The mean loss over `[N]` steps, which carries the gradients of `params [N, choices]` and `value`, and figures."""
-    figures: dict[str, float] = {}
+    """The mean loss over `[N]` steps, which carries the gradients of `params [N, choices]` and `value`, and metrics."""
+    metrics: dict[str, float] = {}
     given = [tensor.numpy() for tensor in (action, logp, advantage, value_target)]
-    loss = _ClippedLoss.apply(params, value, given, (clip, value_coef, entropy_coef), figures)
-    return loss, figures
+    loss = _ClippedLoss.apply(params, value, given, (clip, value_coef, entropy_coef), metrics)
+    return loss, metrics
 
 
 class _ClippedLoss(torch.autograd.Function):
@@ -50,7 +50,7 @@ class _ClippedLoss(torch.autograd.Function):
         value: torch.Tensor,
         given: list[Any],
         settings: tuple[float, float, float],
-        figures: dict[str, float],
+        metrics: dict[str, float],
     ) -> torch.Tensor:
         action, old_logp, advantage, value_target = given
         clip, value_coef, entropy_coef = settings
@@ -77,11 +77,11 @@ class _ClippedLoss(torch.autograd.Function):
         gradient *= probs
         gradient[action, rows] -= slope
         context.gradients = gradient.T, error * (np.float32(value_coef) * scale)
-        figures["policy_loss"] = -float(np.add.reduce(np.minimum(plain, clipped))) / num_rows
-        figures["value_loss"] = 0.5 * float(error @ error) / num_rows
-        figures["entropy"] = -float(np.add.reduce(negative_entropy)) / num_rows
-        figures["kl"] = float(np.add.reduce(ratio - log_ratio)) / num_rows - 1.0
-        loss = figures["policy_loss"] + value_coef * figures["value_loss"] - entropy_coef * figures["entropy"]
+        metrics["policy_loss"] = -float(np.add.reduce(np.minimum(plain, clipped))) / num_rows
+        metrics["value_loss"] = 0.5 * float(error @ error) / num_rows
+        metrics["entropy"] = -float(np.add.reduce(negative_entropy)) / num_rows
+        metrics["kl"] = float(np.add.reduce(ratio - log_ratio)) / num_rows - 1.0
+        loss = metrics["policy_loss"] + value_coef * metrics["value_loss"] - entropy_coef * metrics["entropy"]
         return params.new_tensor(loss)
 
     @staticmethod

@@ -1,0 +1,60 @@
+"""What actor-critics share: settings of values, of exploration and of continuous actions; targets by GAE."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from ludus.learn import ops
+from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig
+from ludus.options import option
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ludus.core import WorldSpec
+    from ludus.learn.algorithms.sample import SampleView
+    from ludus.learn.networks.config import NetworkConfig
+    from ludus.learn.policies.policy import PolicySpec
+
+__all__ = ["ActorCritic", "ActorCriticConfig", "gae_targets"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorCriticConfig(AlgorithmConfig):
+    """What every actor-critic has beside `AlgorithmConfig`."""
+
+    lam: float = option(0.95, help="lambda of advantages and value targets", minimum=0.0, maximum=1.0)
+    value_coef: float = option(0.5, help="weight of the value's loss", minimum=0.0)
+    entropy_coef: float = option(0.0, help="weight of the entropy bonus", minimum=0.0)
+    normalise_returns: bool = option(True, help="learn values in units of the running std of returns")
+    squash: bool = option(False, help="continuous actions pass through tanh to their bounds")
+    log_std: float = option(0.0, help="initial log of the std of continuous actions")
+
+
+A = TypeVar("A", bound=ActorCriticConfig)
+
+
+class ActorCritic(Algorithm[A]):
+    """Its policy is a distribution over actions and a value."""
+
+    Config: ClassVar[type[ActorCriticConfig]] = ActorCriticConfig
+
+    def policy_spec(self, env: WorldSpec, network: NetworkConfig) -> PolicySpec:
+        config = self.config
+        return dataclasses.replace(
+            super().policy_spec(env, network),
+            squash=config.squash,
+            normalise_returns=config.normalise_returns,
+            log_std=config.log_std,
+        )
+
+
+def gae_targets(sample: SampleView, *, gamma: float, lam: float, is_normalised: bool) -> dict[str, Tensor]:
+    """`advantage` and `value_target`, for `Algorithm.targets`."""
+    segment = sample.segment
+    advantage, value_target = ops.gae(segment.reward, sample.values(), *segment.ends, gamma=gamma, lam=lam)
+    if is_normalised:
+        advantage = ops.normalise(advantage, segment.active[:-1], sample.reduce)
+    return {"advantage": advantage, "value_target": value_target}

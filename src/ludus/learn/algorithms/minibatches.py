@@ -1,0 +1,172 @@
+"""Minibatches of a sample: of single steps, or of whole rows where memory or the loss runs along time."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from ludus.data import nest as nests
+from ludus.data.segment import Segment
+from ludus.errors import DataError
+from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig, View
+from ludus.learn.algorithms.sample import SampleView
+
+__all__ = ["Parts", "minibatches"]
+
+Parts = list[Callable[[], View]]
+"""A minibatch: one view, or as many as gradients are accumulated over. A view's forward pass runs when it is made."""
+
+
+def minibatches(
+    algorithm: Algorithm[Any], sample: SampleView, targets: dict[str, torch.Tensor], rng: np.random.Generator
+) -> Iterator[Parts]:
+    """All minibatches of all epochs; `rng` decides their order."""
+    if algorithm.needs_time or sample.networks.policy.is_recurrent:
+        return _of_rows(sample, targets, algorithm, rng)
+    return _of_steps(sample, targets, algorithm.config, rng)
+
+
+# --- of single steps
+
+
+def _of_steps(
+    sample: SampleView, targets: dict[str, torch.Tensor], config: AlgorithmConfig, rng: np.random.Generator
+) -> Iterator[Parts]:
+    """In a new order in each epoch."""
+    segment = sample.segment
+    steps, rows = segment.reward.shape
+    chosen = segment.active[:-1].reshape(-1).nonzero().squeeze(1)
+    columns: dict[str, Any] = {
+        "obs": nests.map(lambda leaf: leaf[:-1].flatten(0, 1), segment.obs),
+        "action": segment.action.flatten(0, 1),
+        "logp": segment.logp.flatten(),
+        "mask": None if segment.mask is None else segment.mask[:-1].flatten(0, 1),
+        "weight": None if sample.weight is None else sample.weight.expand(steps, rows).flatten(),
+        "row": None if sample.row is None else sample.row.expand(steps, rows).flatten(),
+        "targets": {name: target.flatten() for name, target in targets.items()},
+    }
+    size = config.minibatch_size or steps * rows
+    num_minibatches = max(1, round(steps * rows / size))
+    for _epoch in range(config.num_epochs):
+        order = chosen[torch.from_numpy(rng.permutation(len(chosen)))]
+        shuffled = nests.map(lambda leaf, o=order: None if leaf is None else leaf.index_select(0, o), columns)
+        for number in range(num_minibatches):
+            begin, end = len(order) * number // num_minibatches, len(order) * (number + 1) // num_minibatches
+            total = _total(end - begin, config, sample)
+            if total == 0.0:  # all envs have failed: there is nothing to learn from
+                continue
+            parts = _split(begin, end, config.accumulate)
+            yield [functools.partial(_step_view, sample, shuffled, part, total) for part in parts]
+
+
+def _total(num_own: int, config: AlgorithmConfig, sample: SampleView) -> float | None:
+    """What the steps of a minibatch are divided by, where a plain mean will not do."""
+    if sample.reduce is None and sample.weight is None and config.accumulate == 1 and num_own:
+        return None
+    count = torch.tensor(float(num_own), device=sample.segment.reward.device)
+    if sample.reduce is not None:
+        sample.reduce(count)
+    return float(count)
+
+
+def _step_view(sample: SampleView, columns: dict[str, Any], part: slice, total: float | None) -> View:
+    columns = nests.map(lambda leaf: None if leaf is None else leaf[part], columns)
+    with sample.autocast():
+        params, value = sample.networks.policy.evaluate(columns.pop("obs"))
+    weight = columns.pop("weight")
+    if total is not None:
+        weight = torch.full_like(columns["logp"], 1.0 / total) if weight is None else weight / total
+    return View(
+        head=sample.networks.policy.head,
+        params=params.float(),
+        value=value.float(),
+        weight=weight,
+        reduce=sample.reduce,
+        **columns,
+    )
+
+
+# --- of whole rows
+
+
+def _of_rows(
+    sample: SampleView, targets: dict[str, torch.Tensor], algorithm: Algorithm[Any], rng: np.random.Generator
+) -> Iterator[Parts]:
+    """In a new order in each epoch if there are several."""
+    config, reduce = algorithm.config, sample.reduce
+    steps, rows = sample.segment.reward.shape
+    size = max(1, round(config.minibatch_size / steps)) if config.minibatch_size else rows
+    num_minibatches = max(1, round(rows / size))
+    if num_minibatches < config.accumulate and rows < config.accumulate:
+        raise DataError(f"accumulate={config.accumulate} parts need as many rows; a segment has {rows}.")
+    for _epoch in range(config.num_epochs):
+        order = torch.from_numpy(rng.permutation(rows)) if num_minibatches > 1 else None
+        for number in range(num_minibatches):
+            begin, end = rows * number // num_minibatches, rows * (number + 1) // num_minibatches
+            parts = [
+                (sample, targets) if order is None and part == slice(0, rows) else
+                _take_rows(sample, targets, part if order is None else order[part])
+                for part in _split(begin, end, config.accumulate)
+            ]  # fmt: skip
+            count = torch.stack([part.segment.active[:-1].sum() for part, _ in parts]).sum().float()
+            if reduce is not None:
+                reduce(count)
+            if not count:  # all envs have failed: there is nothing to learn from
+                continue
+            yield [functools.partial(_row_view, algorithm, *part, count) for part in parts]
+
+
+def _row_view(
+    algorithm: Algorithm[Any], sample: SampleView, targets: dict[str, torch.Tensor], count: torch.Tensor
+) -> View:
+    segment, policy = sample.segment, sample.networks.policy
+    steps, rows = segment.reward.shape
+    with sample.autocast():
+        if policy.is_recurrent:
+            params, value = policy.evaluate(segment.obs, segment.memory, segment.first)
+        else:
+            params, value = policy.evaluate(nests.map(lambda leaf: leaf.flatten(0, 1), segment.obs))
+            params, value = params.view(steps + 1, rows, -1), value.view(steps + 1, rows)
+    weight = segment.active[:-1] / count.clamp(min=1.0)
+    return View(
+        head=policy.head,
+        params=params[:-1].float(),
+        value=value.float() + sample.shift if algorithm.needs_time else value[:-1].float(),
+        action=segment.action,
+        logp=segment.logp,
+        mask=None if segment.mask is None else segment.mask[:-1],
+        weight=weight if sample.weight is None else weight * sample.weight,
+        targets=dict(targets),
+        segment=segment,
+        row=None if sample.row is None else sample.row.expand(steps, rows),
+        reduce=sample.reduce,
+    )
+
+
+def _take_rows(
+    sample: SampleView, targets: dict[str, torch.Tensor], rows: slice | torch.Tensor
+) -> tuple[SampleView, dict[str, torch.Tensor]]:
+    def take(leaf: Any) -> Any:
+        return None if leaf is None else leaf[:, rows]
+
+    def take_row(leaf: Any) -> Any:
+        return None if leaf is None else leaf[rows]
+
+    whole = sample.segment
+    taken = {name: nests.map(take, value) for name, value in whole.to_nest().items() if name not in _NOT_BY_ROW}
+    segment = Segment(**taken, memory=nests.map(take_row, whole.memory), version=whole.version)
+    part = dataclasses.replace(sample, segment=segment, weight=take_row(sample.weight), row=take_row(sample.row))
+    return part, {name: take(target) for name, target in targets.items()}
+
+
+_NOT_BY_ROW = ("memory", "version", "state")
+
+
+def _split(begin: int, end: int, num: int) -> list[slice]:
+    num = min(num, max(end - begin, 1))
+    return [slice(begin + (end - begin) * i // num, begin + (end - begin) * (i + 1) // num) for i in range(num)]
