@@ -28,6 +28,8 @@ from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.algorithm import Algorithm
 from ludus.learn.algorithms.learner import Learner, Ranks
 from ludus.learn.policies.policy import Policy, PolicySpec
+from ludus.models.versions.service import WeightsService
+from ludus.models.versions.store import VersionStore
 from ludus.program.program import Program, Resources, RestartPolicy
 from ludus.services.buffer.service import BufferService
 from ludus.services.inference.service import InferenceService
@@ -38,8 +40,6 @@ from ludus.services.trainer import memory
 from ludus.services.trainer.ranks import TorchRanks
 from ludus.services.trainer.service import TrainerService
 from ludus.services.trainer.service_host import Hosted, ServiceHost
-from ludus.services.weights.service import WeightsService
-from ludus.services.weights.store import VersionStore
 from ludus.workers import context
 from ludus.workers.remote import Remote
 from ludus.workers.server import WorkerServer

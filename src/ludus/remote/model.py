@@ -23,14 +23,14 @@ from ludus import errors
 from ludus.data.nest import Nest
 from ludus.discovery import names as naming
 from ludus.gateway.session import FOLLOW, Session, current
-from ludus.services.model import named
-from ludus.services.model.client import ModelClient
-from ludus.services.model.definition import Definition, ModelFolder
-from ludus.services.model.host_thread import HostThread, LoopSink
-from ludus.services.model.settings import ModelSettings
-from ludus.services.model.torch_weights import as_arrays, get_torch_model_weights, set_torch_model_weights
-from ludus.services.model.verify import Verification
-from ludus.services.weights.store import LATEST, Version
+from ludus.models import registry
+from ludus.models.client import ModelClient
+from ludus.models.definition import Definition, ModelFolder
+from ludus.models.kernel_threads import HostThread, LoopSink
+from ludus.models.settings import ModelSettings
+from ludus.models.torch_weights import as_arrays, get_torch_model_weights, set_torch_model_weights
+from ludus.models.verify import Verification
+from ludus.models.versions.store import LATEST, Version
 from ludus.workers.remote import Remote
 from ludus.workers.solver import Solver
 
@@ -110,7 +110,7 @@ class RemoteModel:
         self._trial = trial if trial is not None else _current_trial()
         self._timeout_s = timeout_s
         folder = ModelFolder(Path(self._trial.folder) / "models", name)
-        forget = functools.partial(named.forget, folder.folder)
+        forget = functools.partial(registry.forget, folder.folder)
         self._trial.keep("models", lambda: self._trial.before_close(forget))
         if model is None:
             if forward_args or forward_kwargs:
@@ -120,7 +120,7 @@ class RemoteModel:
                 folder.trust()
         else:
             folder.create(_definition(model, forward_args, forward_kwargs), self._given)
-        self._found = named.find(folder.folder, name)
+        self._found = registry.find(folder.folder, name)
         if model is not None:
             self._found.reload_settings()
         self._settings = self._found.settings.changed(self._given)
@@ -129,10 +129,10 @@ class RemoteModel:
         self._sink: LoopSink | None = None
 
     @property
-    def _named(self) -> named.NamedModel:
+    def _named(self) -> registry.NamedModel:
         """What this process knows of it; found anew when that was closed, and in a child that was forked."""
         if self._found.is_closed:
-            self._found = named.find(self._found.folder.folder, self.name)
+            self._found = registry.find(self._found.folder.folder, self.name)
         return self._found
 
     # -- forward --------------------------------------------------------------------------------------------------

@@ -19,13 +19,13 @@ from ludus.gateway.client import check_header
 from ludus.gateway.router import Router
 from ludus.gateway.session import FOLLOW
 from ludus.learn.policies.served import ServedPolicy
+from ludus.models import policy_definition
+from ludus.models.definition import Definition, ModelFolder
+from ludus.models.versions.store import LATEST, VersionStore
 from ludus.remote import promotion
 from ludus.remote.actor import RemoteActor
 from ludus.remote.model import RemoteModel
 from ludus.remote.policy_actor import PolicyActor
-from ludus.services.model import policy_definition
-from ludus.services.model.definition import Definition, ModelFolder
-from ludus.services.weights.store import LATEST, VersionStore
 
 __all__ = ["load_actor", "publish_trained", "serve", "shares_of", "trust_trial"]
 

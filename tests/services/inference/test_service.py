@@ -15,12 +15,12 @@ from ludus import errors, launch
 from ludus.data import nest as nests
 from ludus.discovery.memory import MemoryNames
 from ludus.learn.policies.policy import PolicySpec
+from ludus.models.versions.service import WeightsService
+from ludus.models.versions.store import VersionStore
 from ludus.program import Program, RestartPolicy
 from ludus.rpc.deferred import Deferred
 from ludus.services.inference.client import InferenceClient
 from ludus.services.inference.service import InferenceService
-from ludus.services.weights.service import WeightsService
-from ludus.services.weights.store import VersionStore
 from ludus.workers.server import WorkerServer
 
 from .policies import PLAIN, RECURRENT, Asker, observe, policy_of, wait_until

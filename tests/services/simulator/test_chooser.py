@@ -14,11 +14,11 @@ from ludus.data import nest as nests
 from ludus.discovery.memory import MemoryNames
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.policies.policy import Policy, PolicySpec
+from ludus.models.versions.store import VersionStore
 from ludus.services.inference.client import InferenceClient
 from ludus.services.inference.service import InferenceService
 from ludus.services.simulator.chooser import Chooser, InlineChooser, RemoteChooser
 from ludus.services.simulator.simulator import Simulator
-from ludus.services.weights.store import VersionStore
 from ludus.workers.server import WorkerServer
 
 torch.set_num_threads(1)

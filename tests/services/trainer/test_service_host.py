@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from ludus.discovery.memory import MemoryNames
+from ludus.models.versions.client import WeightsClient
+from ludus.models.versions.service import WeightsService
 from ludus.services.trainer.service_host import Hosted, ServiceHost
-from ludus.services.weights.client import WeightsClient
-from ludus.services.weights.service import WeightsService
 from ludus.workers import context
 from ludus.workers.panel import WorkerControlPanel
 from ludus.workers.server import WorkerServer

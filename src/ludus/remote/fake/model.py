@@ -18,10 +18,10 @@ import numpy as np
 from ludus import errors
 from ludus.data.nest import Nest
 from ludus.gateway import session as sessions
+from ludus.models.settings import ModelSettings
+from ludus.models.statistics import HostStatistics
+from ludus.models.versions.store import Version, check_tag
 from ludus.remote.fake.made_up import as_specs, make_up
-from ludus.services.model.settings import ModelSettings
-from ludus.services.model.statistics import HostStatistics
-from ludus.services.weights.store import Version, check_tag
 
 __all__ = ["FakeModel"]
 

@@ -21,10 +21,10 @@ from ludus import errors
 from ludus.data import nest as nests
 from ludus.data.nest import Nest
 from ludus.learn.policies.policy import Policy, PolicySpec
+from ludus.models.versions.client import WeightsClient
 from ludus.rpc.deferred import Deferred
 from ludus.services.inference.request import Request, RequestSpec, join
 from ludus.services.inference.versions import LoadedVersions, ServedPolicy
-from ludus.services.weights.client import WeightsClient
 from ludus.workers.register import register
 from ludus.workers.remote import Remote
 from ludus.workers.server import WorkerServer

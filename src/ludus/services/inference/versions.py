@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ludus.data.nest import Nest
 from ludus.learn.policies.runner import Runner
-from ludus.services.weights.client import WeightsClient
+from ludus.models.versions.client import WeightsClient
 
 __all__ = ["LoadedVersions", "ServedPolicy"]
 

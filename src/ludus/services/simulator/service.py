@@ -14,11 +14,11 @@ import torch
 from ludus.core import Worlds
 from ludus.data.nest import Nest
 from ludus.learn.policies.policy import Policy, PolicySpec
+from ludus.models.versions.client import WeightsClient
 from ludus.services.buffer.client import BufferProducer
 from ludus.services.inference.client import InferenceClient
 from ludus.services.simulator.chooser import Chooser, InlineChooser, RemoteChooser
 from ludus.services.simulator.simulator import Simulator
-from ludus.services.weights.client import WeightsClient
 from ludus.workers.register import register
 from ludus.workers.remote import Remote
 from ludus.workers.server import WorkerServer
