@@ -21,7 +21,6 @@ DOORS = {
         "data/batch.py",
         "learn/",
         "services/simulator/service.py",
-        "services/inference/service.py",
         "models/",
         "services/trainer/ranks.py",
         "experiment/wiring.py",

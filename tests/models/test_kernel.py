@@ -10,18 +10,20 @@ import torch
 from ludus import errors
 from ludus.data import nest as nests
 from ludus.data.rows import MAX_LAYOUTS
+from ludus.models.backends.eager import EagerBackend
 from ludus.models.definition import Definition, ModelFolder
-from ludus.models.kernel import ModelHost
-from ludus.models.kernel_threads import HostThread, LoopSink
+from ludus.models.kernel import Kernel
+from ludus.models.kernel_threads import KernelThreads, LoopSink
+from ludus.models.ready_versions import Holds
 from ludus.models.versions.store import VersionStore
 
 from .nets import IMAGE, Nested, Outcomes, expected, images, make, net, weights_of
 
 
-def host_of(folder: ModelFolder, **options) -> ModelHost:
-    host = ModelHost(folder, **options)
-    host.prepare()
-    return host
+def kernel_of(folder: ModelFolder, **options) -> Kernel:
+    kernel = Kernel.of(folder, **options)
+    kernel.prepare()
+    return kernel
 
 
 def agrees(seed: int, row: np.ndarray, outcome: object) -> bool:
@@ -32,15 +34,15 @@ def agrees(seed: int, row: np.ndarray, outcome: object) -> bool:
 
 def test_what_is_pending_is_run_together_and_each_by_its_own_version(tmp_path: Path) -> None:
     folder, _ = make(tmp_path, 10, 11, 12)
-    host, told, rows = host_of(folder), Outcomes(), images(9)
+    kernel, told, rows = kernel_of(folder), Outcomes(), images(9)
     for i, row in enumerate(rows):
-        host.submit(i % 3, (row,), {}, told, i)
-    assert host.run_pending() == 9
+        kernel.submit(i % 3, (row,), {}, told, i)
+    assert kernel.run_pending() == 9
     assert all(agrees(10 + i % 3, rows[i], told.found[i]) for i in range(9))
-    statistics = host.statistics()
-    assert (statistics.num_batches, statistics.num_rows, told.num_told) == (3, 9, 3)
-    assert (statistics.versions, statistics.num_pending, statistics.mean_batch_rows) == ((0, 1, 2), 0, 3.0)
-    assert host.run_pending() == 0
+    stats = kernel.stats()
+    assert (stats.num_batches, stats.num_rows, told.num_told) == (3, 9, 3)
+    assert (stats.versions, stats.num_pending, stats.mean_batch_rows) == ((0, 1, 2), 0, 3.0)
+    assert kernel.run_pending() == 0
 
 
 def test_answers_stay_what_they_were_when_the_next_batch_runs(tmp_path: Path) -> None:
@@ -50,10 +52,10 @@ def test_answers_stay_what_they_were_when_the_next_batch_runs(tmp_path: Path) ->
 
     folder = ModelFolder(tmp_path, "same")
     folder.create(Definition(module=Same()), {})
-    host, told = host_of(folder), Outcomes()
+    kernel, told = kernel_of(folder), Outcomes()
     for i in range(4):
-        host.submit(0, (np.full(3, i),), {}, told, i)
-        host.run_pending()
+        kernel.submit(0, (np.full(3, i),), {}, told, i)
+        kernel.run_pending()
     assert [told.found[i].tolist() for i in range(4)] == [[i] * 3 for i in range(4)]
 
 
@@ -77,9 +79,9 @@ def test_whoever_writes_to_an_answer_changes_nobody_elses(tmp_path: Path, backen
     row = np.ones(3, np.float32)
     folder = ModelFolder(tmp_path, "sharing")
     folder.create(Definition(module=Sharing(), forward_args=(row,)), {"backend": backend})
-    host, told = host_of(folder), Outcomes()
-    assert host.statistics().backend == backend
-    host.load(0)
+    kernel, told = kernel_of(folder), Outcomes()
+    assert kernel.stats().backend == backend
+    kernel.load(0)
     wanted = {"std": 0.0, "same": 1.0, "mean": 2.0, "twin": 2.0, "state": 0.0}
 
     def is_right(answer: dict[str, np.ndarray]) -> bool:
@@ -87,8 +89,8 @@ def test_whoever_writes_to_an_answer_changes_nobody_elses(tmp_path: Path, backen
 
     for turn in range(3):
         for call in range(num_calls):
-            host.submit(0, (row,), {}, told, (turn, call))
-        host.run_pending()
+            kernel.submit(0, (row,), {}, told, (turn, call))
+        kernel.run_pending()
         answers = [told.found[turn, call] for call in range(num_calls)]
         for name in wanted:
             assert all(is_right({key: answer[key] for key in list(wanted)}) for answer in answers)
@@ -104,22 +106,22 @@ def test_whoever_writes_to_an_answer_changes_nobody_elses(tmp_path: Path, backen
 def test_calls_of_ever_new_shapes_are_answered_and_their_memory_is_let_go(tmp_path: Path) -> None:
     folder = ModelFolder(tmp_path, "any")
     folder.create(Definition(module=torch.nn.ReLU()), {})
-    host, told = host_of(folder), Outcomes()
+    kernel, told = kernel_of(folder), Outcomes()
     for size in range(1, 4 * MAX_LAYOUTS):
         for value in (-1.0, 2.0):
-            host.submit(0, (np.full(size, value),), {}, told, (size, value))
-        assert host.run_pending() == 2
+            kernel.submit(0, (np.full(size, value),), {}, told, (size, value))
+        assert kernel.run_pending() == 2
         assert told.found[size, -1.0].tolist() == [0.0] * size
         assert told.found[size, 2.0].tolist() == [2.0] * size
-    assert len(host._own._batches) == MAX_LAYOUTS
+    assert len(kernel._memory) == MAX_LAYOUTS
 
 
 def test_a_lane_leaves_the_others_their_share_but_no_crumbs(tmp_path: Path) -> None:
     folder, _ = make(tmp_path, 1)
-    host, told = host_of(folder, lanes=2), Outcomes()
+    kernel, told = kernel_of(folder, lanes=2), Outcomes()
     for i, row in enumerate(images(50)):
-        host.submit(0, (row,), {}, told, i)
-    assert [host.run_pending() for _ in range(5)] == [25, 13, 12, 0, 0]
+        kernel.submit(0, (row,), {}, told, i)
+    assert [kernel.run_pending() for _ in range(5)] == [25, 13, 12, 0, 0]
 
 
 def test_several_lanes_answer_each_call_once_and_by_its_own_version(tmp_path: Path) -> None:
@@ -129,7 +131,7 @@ def test_several_lanes_answer_each_call_once_and_by_its_own_version(tmp_path: Pa
     async def ask() -> list[object]:
         loop = asyncio.get_running_loop()
         sink = LoopSink(loop)
-        with HostThread(ModelHost(folder, lanes=3), lanes=3) as thread:
+        with KernelThreads(Kernel.of(folder, lanes=3)) as thread:
             thread.wait_ready(60.0)
             outcomes: list[object] = []
             for _ in range(10):  # the lanes share each round
@@ -137,7 +139,7 @@ def test_several_lanes_answer_each_call_once_and_by_its_own_version(tmp_path: Pa
                 for i, row in enumerate(rows):
                     thread.submit(i % 2, (row,), {}, sink, futures[i])
                 outcomes += await asyncio.wait_for(asyncio.gather(*futures), 30.0)
-            assert thread.host.statistics().num_rows == 300
+            assert thread.kernel.stats().num_rows == 300
             return outcomes
 
     outcomes = asyncio.run(ask())
@@ -146,25 +148,79 @@ def test_several_lanes_answer_each_call_once_and_by_its_own_version(tmp_path: Pa
 
 def test_a_batch_has_no_more_rows_than_allowed_unless_one_call_has(tmp_path: Path) -> None:
     folder, _ = make(tmp_path, 1, max_batch=4)
-    host, told = host_of(folder), Outcomes()
+    kernel, told = kernel_of(folder), Outcomes()
     for i in range(6):
-        host.submit(0, (IMAGE,), {}, told, i)
-    host.submit_rows(0, (images(3),), {}, told, "three")
-    host.submit_rows(0, (images(9),), {}, told, "nine")
-    assert [host.run_pending() for _ in range(5)] == [4, 2, 3, 9, 0]
+        kernel.submit(0, (IMAGE,), {}, told, i)
+    kernel.submit_rows(0, (images(3),), {}, told, "three")
+    kernel.submit_rows(0, (images(9),), {}, told, "nine")
+    assert [kernel.run_pending() for _ in range(5)] == [4, 2, 3, 9, 0]
     assert told.found["nine"][0].shape == (9, 3)
 
 
 def test_rows_and_single_calls_share_a_batch(tmp_path: Path) -> None:
     folder, _ = make(tmp_path, 1)
-    host, told, rows = host_of(folder), Outcomes(), images(6)
-    host.submit(0, (rows[0],), {}, told, "a")
-    host.submit_rows(0, (rows[1:5],), {}, told, "b")
-    host.submit(0, (rows[5],), {}, told, "c")
-    assert (host.run_pending(), host.statistics().num_batches) == (6, 1)
+    kernel, told, rows = kernel_of(folder), Outcomes(), images(6)
+    kernel.submit(0, (rows[0],), {}, told, "a")
+    kernel.submit_rows(0, (rows[1:5],), {}, told, "b")
+    kernel.submit(0, (rows[5],), {}, told, "c")
+    assert (kernel.run_pending(), kernel.stats().num_batches) == (6, 1)
     assert agrees(1, rows[0], told.found["a"])
     assert agrees(1, rows[5], told.found["c"])
     np.testing.assert_allclose(told.found["b"][0], expected(1, rows[1:5])[0], atol=1e-5)
+
+
+def test_tags_and_latest_are_resolved_when_their_batch_is_taken(tmp_path: Path) -> None:
+    folder, store = make(tmp_path, 10, 11)
+    kernel, told = kernel_of(folder), Outcomes()
+    store.tag("net", "best", 0)
+    for version in ("best", "latest", 2, "nobody"):
+        kernel.submit(version, (IMAGE,), {}, told, version)
+    store.publish("net", weights_of(net(12)), number=2)
+    store.tag("net", "best", 1)
+    assert kernel.run_pending() == 4
+    assert told.versions == {"best": 1, "latest": 2, 2: 2}
+    assert all(agrees(10 + number, IMAGE, told.found[token]) for token, number in told.versions.items())
+    assert "no version 'nobody'" in str(told.found["nobody"])
+    assert kernel.stats().num_batches == 2, "latest and 2 are one version"
+
+
+class WritesToItsInput(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(2)
+
+
+def test_a_module_that_writes_to_its_input_changes_no_callers_row(tmp_path: Path) -> None:
+    folder = ModelFolder(tmp_path, "writes")
+    folder.create(Definition(module=WritesToItsInput()), {})
+    kernel, told, row = kernel_of(folder), Outcomes(), np.ones(3)
+    for turn in range(2):
+        kernel.submit(0, (row,), {}, told, turn)
+        kernel.run_pending()
+    assert (row.tolist(), told.found[1].tolist()) == ([1.0] * 3, [2.0] * 3)
+
+
+@pytest.mark.parametrize("change", ["", "reversed", "read-only", "two"])
+def test_a_lone_call_of_rows_is_not_copied_unless_torch_could_not_take_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    folder, _ = make(tmp_path, 1)
+    kernel, told, rows = kernel_of(folder), Outcomes(), images(4)
+    given: list[np.ndarray] = []
+    run = EagerBackend.run
+
+    def watched(self: EagerBackend, handle: object, args: tuple, kwargs: dict) -> object:
+        given.extend(args)
+        return run(self, handle, args, kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(EagerBackend, "run", watched)
+    asked = rows[::-1] if change == "reversed" else rows
+    asked.flags.writeable = change != "read-only"
+    kernel.submit_rows(0, (asked,), {}, told, 0)
+    if change == "two":
+        kernel.submit_rows(0, (rows,), {}, told, 1)
+    kernel.run_pending()
+    assert np.shares_memory(given[0], rows) is (change == "")
+    np.testing.assert_allclose(told.found[0][0], expected(1, asked.copy())[0], atol=1e-5)
 
 
 def test_nests_of_arguments_and_outputs_keep_their_structure(tmp_path: Path) -> None:
@@ -173,10 +229,10 @@ def test_nests_of_arguments_and_outputs_keep_their_structure(tmp_path: Path) -> 
     row = {"place": np.ones(4, np.float32), "goal": np.zeros(4, np.float32)}
     mask = np.array([True, False, True, True])
     folder.create(Definition(module=module, forward_args=(row,), forward_kwargs={"mask": mask}), {})
-    host, told = host_of(folder), Outcomes()
-    host.submit(0, (dict(reversed(row.items())),), {"mask": mask}, told, 0)
-    host.submit(0, (row,), {"mask": ~mask}, told, 1)
-    assert host.run_pending() == 2
+    kernel, told = kernel_of(folder), Outcomes()
+    kernel.submit(0, (dict(reversed(row.items())),), {"mask": mask}, told, 0)
+    kernel.submit(0, (row,), {"mask": ~mask}, told, 1)
+    assert kernel.run_pending() == 2
     found = told.found[0]
     assert nests.paths(found) == ["logits", "rest/0", "rest/1", "none"]
     assert (found["rest"][1].tolist(), found["none"]) == ([1.0] * 4, None)
@@ -187,21 +243,21 @@ def test_nests_of_arguments_and_outputs_keep_their_structure(tmp_path: Path) -> 
 def test_one_row_that_fails_does_not_fail_its_neighbours(tmp_path: Path) -> None:
     folder = ModelFolder(tmp_path, "table")
     folder.create(Definition(module=torch.nn.Embedding(4, 2), forward_args=(np.int64(0),)), {})
-    host, told = host_of(folder), Outcomes()
+    kernel, told = kernel_of(folder), Outcomes()
     for index in (1, 99, 3):
-        host.submit(0, (np.int64(index),), {}, told, index)
-    host.run_pending()
+        kernel.submit(0, (np.int64(index),), {}, told, index)
+    kernel.run_pending()
     assert (told.found[1].shape, told.found[3].shape) == ((2,), (2,))
     assert isinstance(told.found[99], IndexError)
-    assert host.statistics().num_failed == 1
+    assert kernel.stats().num_failed == 1
 
 
 def test_a_version_that_is_gone_is_told_to_those_who_ask_for_it(tmp_path: Path) -> None:
     folder, _ = make(tmp_path, *range(6), keep=2)
-    host, told = host_of(folder), Outcomes()
+    kernel, told = kernel_of(folder), Outcomes()
     for number in (0, 5):
-        host.submit(number, (IMAGE,), {}, told, number)
-    host.run_pending()
+        kernel.submit(number, (IMAGE,), {}, told, number)
+    kernel.run_pending()
     assert isinstance(told.found[0], errors.DataError)
     assert "there are: 4, 5" in str(told.found[0])
     assert agrees(5, IMAGE, told.found[5])
@@ -209,31 +265,32 @@ def test_a_version_that_is_gone_is_told_to_those_who_ask_for_it(tmp_path: Path) 
 
 def test_what_is_held_stays_ready_and_the_rest_makes_room(tmp_path: Path) -> None:
     folder, store = make(tmp_path, 0, keep=2)
-    host, told = host_of(folder, keep_versions=2), Outcomes()
-    assert host.hold("latest") == 0
+    holds = Holds(store, "net")
+    kernel, told = kernel_of(folder, keep_versions=2, holds=holds), Outcomes()
+    assert holds.hold("latest") == 0
     for number in range(1, 8):
         store.publish("net", weights_of(net(number)), number=number)
-        host.submit(0, (IMAGE,), {}, told, "held")
-        host.submit(number, (IMAGE,), {}, told, number)
-        host.run_pending()
+        kernel.submit(0, (IMAGE,), {}, told, "held")
+        kernel.submit(number, (IMAGE,), {}, told, number)
+        kernel.run_pending()
         assert agrees(0, IMAGE, told.found["held"])
         assert agrees(number, IMAGE, told.found[number])
-    assert host.statistics().versions == (6, 0, 7)
+    assert kernel.stats().versions == (6, 0, 7)
     assert [version.number for version in store.versions("net")] == [0, 6, 7]
-    host.release(0)
+    holds.release(0)
     store.publish("net", weights_of(net(8)), number=8)
     assert [version.number for version in store.versions("net")] == [7, 8]
 
 
 def test_after_a_rewind_a_number_is_loaded_anew(tmp_path: Path) -> None:
     folder, store = make(tmp_path, 0, 1)
-    host, told = host_of(folder), Outcomes()
-    host.submit(1, (IMAGE,), {}, told, "before")
-    host.run_pending()
+    kernel, told = kernel_of(folder), Outcomes()
+    kernel.submit(1, (IMAGE,), {}, told, "before")
+    kernel.run_pending()
     store.rewind("net", 0)
     store.publish("net", weights_of(net(21)), number=1)
-    host.submit(1, (IMAGE,), {}, told, "after")
-    host.run_pending()
+    kernel.submit(1, (IMAGE,), {}, told, "after")
+    kernel.run_pending()
     assert agrees(1, IMAGE, told.found["before"])
     assert agrees(21, IMAGE, told.found["after"])
 
@@ -250,10 +307,10 @@ def test_a_module_that_writes_to_its_buffers_harms_nobody(tmp_path: Path) -> Non
 
     folder = ModelFolder(tmp_path, "counting")
     folder.create(Definition(module=Counting()), {})
-    host, told = host_of(folder), Outcomes()
+    kernel, told = kernel_of(folder), Outcomes()
     for i in range(3):
-        host.submit(0, (np.zeros(1, np.float32),), {}, told, i)
-        host.run_pending()
+        kernel.submit(0, (np.zeros(1, np.float32),), {}, told, i)
+        kernel.run_pending()
     assert VersionStore(tmp_path).verify("counting", 0).number == 0
 
 
@@ -269,29 +326,29 @@ def test_a_thousand_calls_of_one_loop_are_answered_in_few_batches(tmp_path: Path
             thread.submit(0, (row,), {}, sink, future)
         return await asyncio.wait_for(asyncio.gather(*futures), 30)
 
-    with HostThread(ModelHost(folder)) as thread:
+    with KernelThreads(Kernel.of(folder)) as thread:
         outcomes = asyncio.run(run())
-        statistics = thread.host.statistics()
+        stats = thread.kernel.stats()
     policy, value = expected(3, rows)
     np.testing.assert_allclose(np.stack([outcome[0] for outcome in outcomes]), policy, atol=1e-5)
     np.testing.assert_allclose(np.stack([outcome[1] for outcome in outcomes]), value, atol=1e-5)
-    assert statistics.num_batches <= 30
-    assert statistics.num_rows == 1000
+    assert stats.num_batches <= 30
+    assert stats.num_rows == 1000
 
 
 def test_who_waits_when_it_is_closed_is_told(tmp_path: Path) -> None:
     folder, _ = make(tmp_path, 3)
-    thread, told = HostThread(ModelHost(folder)), Outcomes()
+    thread, told = KernelThreads(Kernel.of(folder)), Outcomes()
     thread.submit(0, (IMAGE,), {}, told, "early")
     thread.close()
     thread.submit(0, (IMAGE,), {}, told, "late")
     assert all(isinstance(told.found[when], errors.Unreachable) for when in ("early", "late"))
 
 
-def test_a_host_that_cannot_be_prepared_tells_every_caller_why(tmp_path: Path) -> None:
+def test_a_kernel_that_cannot_be_prepared_tells_every_caller_why(tmp_path: Path) -> None:
     folder, store = make(tmp_path, 3)
     told = Outcomes()
-    thread = HostThread(ModelHost(folder))
+    thread = KernelThreads(Kernel.of(folder))
     store.rewind("net", None)
     thread.start()
     with pytest.raises(errors.DataError, match="no version"):

@@ -32,13 +32,13 @@ def test_a_folder_that_was_made_anew_has_a_model_of_its_own(tmp_path: Path) -> N
     make(folder, 1)
     first = registry.find(folder, "net")
     assert registry.find(folder, "net") is first
-    host = first.host(first.settings)
+    kernel = first.kernel(first.settings)
     publish(first, 3)
     shutil.rmtree(folder)
     make(folder, 2)
     again = registry.find(folder, "net")
     assert again is not first
-    assert (first.is_closed, host.is_closed, again.store.latest("net"), publish(again, 1)) == (True, True, 0, [1])
+    assert (first.is_closed, kernel.is_closed, again.store.latest("net"), publish(again, 1)) == (True, True, 0, [1])
     registry.forget(folder)
 
 
@@ -47,13 +47,13 @@ def test_what_runs_the_models_of_a_folder_ends_when_it_is_forgotten(tmp_path: Pa
     make(tmp_path / "b", 1)
     mine, other = registry.find(tmp_path / "a", "net"), registry.find(tmp_path / "b", "net")
     before = set(threading.enumerate())
-    host, told = mine.host(ModelSettings(num_threads=2)), Outcomes()
-    host.wait_ready(30.0)
+    kernel, told = mine.kernel(ModelSettings(num_threads=2)), Outcomes()
+    kernel.wait_ready(30.0)
     number = mine.holds.hold("latest")
     registry.forget(tmp_path / "a")
     assert set(threading.enumerate()) == before
     assert (mine.is_closed, mine.holds.numbers, other.is_closed) == (True, (), False)
-    host.submit(number, (IMAGE,), {}, told, 0)
+    kernel.submit(number, (IMAGE,), {}, told, 0)
     assert isinstance(told.found[0], errors.Unreachable)
     assert not registry.find(tmp_path / "a", "net").is_closed
     for folder in ("a", "b"):

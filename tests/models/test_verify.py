@@ -14,17 +14,17 @@ from ludus.models import verify
 from ludus.models.backends import BackendUnavailable, Source, prepare
 from ludus.models.backends.onnx import OnnxBackend
 from ludus.models.definition import Definition, ModelFolder
-from ludus.models.kernel import ModelHost
+from ludus.models.kernel import Kernel
 
 from .nets import IMAGE, Nested, Outcomes, expected, images, make, net, weights_of
 
 
-def run_all(host: ModelHost, told: Outcomes, count: int) -> None:
+def run_all(kernel: Kernel, told: Outcomes, count: int) -> None:
     """Until so many are told; versions are loaded aside."""
     until = time.monotonic() + 30
     while len(told.found) < count:
         assert time.monotonic() < until, "never told"
-        host.run_pending(0.05)
+        kernel.run_pending(0.05)
 
 
 SOURCE = Source(module=net(1).eval(), args=(IMAGE[None],), kwargs={})
@@ -133,10 +133,10 @@ def test_a_backend_that_answers_with_another_shape_is_refused() -> None:
 
 def test_the_export_is_made_once_for_all_processes_of_a_trial(tmp_path: Path) -> None:
     folder, _ = make(tmp_path, 1, backend="onnx")
-    ModelHost(folder).prepare()
+    Kernel.of(folder).prepare()
     before = folder.onnx_path.stat().st_mtime_ns
-    host = ModelHost(folder)
-    assert host.prepare().chosen == "onnx"
+    kernel = Kernel.of(folder)
+    assert kernel.prepare().chosen == "onnx"
     assert folder.onnx_path.stat().st_mtime_ns == before
 
 
@@ -157,25 +157,25 @@ def test_a_version_that_a_backend_runs_too_far_from_eager_is_run_by_eager(
     folder.create(
         Definition(module=Branching(), forward_args=(np.ones(2, np.float32),)), {"backend": "onnx", "keep": 9}
     )
-    host, told = ModelHost(folder), Outcomes()
-    assert host.prepare().chosen == "onnx"
-    host._store.publish("branching", {"gain": np.array([-1.0], np.float32)}, number=1)
+    kernel, told = Kernel.of(folder), Outcomes()
+    assert kernel.prepare().chosen == "onnx"
+    kernel._store.publish("branching", {"gain": np.array([-1.0], np.float32)}, number=1)
     for number in (0, 1):
-        host.submit(number, (np.ones(2, np.float32),), {}, told, number)
-    run_all(host, told, 2)
+        kernel.submit(number, (np.ones(2, np.float32),), {}, told, number)
+    run_all(kernel, told, 2)
     assert [told.found[number].tolist() for number in (0, 1)] == [[1.0, 1.0], [-9.0, -9.0]]
-    assert host.statistics().num_refused_versions == 1
+    assert kernel.stats().num_refused_versions == 1
     assert "version 1 of branching is run by eager" in caplog.text
 
 
 def test_what_was_seen_is_what_it_is_verified_on_later(tmp_path: Path) -> None:
     folder, _ = make(tmp_path, 1, backend="onnx")
-    host, told = ModelHost(folder), Outcomes()
-    first = host.prepare()
+    kernel, told = Kernel.of(folder), Outcomes()
+    first = kernel.prepare()
     for index, row in enumerate(images(100)):
-        host.submit(0, (row,), {}, told, index)
-        run_all(host, told, index + 1)
-    again = host.verify_again()
+        kernel.submit(0, (row,), {}, told, index)
+        run_all(kernel, told, index + 1)
+    again = kernel.prepare()
     assert (first.reports[0].num_rows, again.reports[0].num_rows) == (20, 84)
     assert again.chosen == "onnx"
 
@@ -185,9 +185,9 @@ def test_calls_by_a_version_that_is_ready_do_not_wait_for_one_that_is_loaded(
 ) -> None:
     folder, _ = make(tmp_path, 1, 2, backend="onnx")
     woken = threading.Event()
-    host, told = ModelHost(folder, wake=woken.set), Outcomes()
-    host.prepare()
-    host.load(0)
+    kernel, told = Kernel.of(folder, wake=woken.set), Outcomes()
+    kernel.prepare()
+    kernel.load(0)
     may_load = threading.Event()
     load = OnnxBackend.load
 
@@ -196,30 +196,30 @@ def test_calls_by_a_version_that_is_ready_do_not_wait_for_one_that_is_loaded(
         return load(self, weights)
 
     monkeypatch.setattr(OnnxBackend, "load", slow)
-    host.submit(1, (IMAGE,), {}, told, "one")
-    host.submit(0, (IMAGE,), {}, told, "zero")
-    host.submit(7, (IMAGE,), {}, told, "none")
-    host.run_pending()
-    host.submit(1, (IMAGE,), {}, told, "another")
-    host.run_pending()
+    kernel.submit(1, (IMAGE,), {}, told, "one")
+    kernel.submit(0, (IMAGE,), {}, told, "zero")
+    kernel.submit(7, (IMAGE,), {}, told, "none")
+    kernel.run_pending()
+    kernel.submit(1, (IMAGE,), {}, told, "another")
+    kernel.run_pending()
     assert set(told.found) == {"zero"}
-    assert host.statistics().num_pending == 3
+    assert kernel.stats().num_pending == 3
     may_load.set()
     assert woken.wait(30)
-    run_all(host, told, 4)
+    run_all(kernel, told, 4)
     np.testing.assert_allclose(told.found["one"][0], expected(2, IMAGE[None])[0][0], atol=1e-4)
     np.testing.assert_allclose(told.found["another"][0], told.found["one"][0])
     assert "no version 7" in str(told.found["none"])
-    host.close()
+    kernel.close()
 
 
-def test_who_waits_for_a_version_when_the_host_is_closed_is_told(tmp_path: Path) -> None:
+def test_who_waits_for_a_version_when_the_kernel_is_closed_is_told(tmp_path: Path) -> None:
     folder, _ = make(tmp_path, 1, backend="onnx")
-    host, told = ModelHost(folder), Outcomes()
-    host.prepare()
-    host.submit(0, (IMAGE,), {}, told, "asked")
-    host.run_pending()
-    host.close()
+    kernel, told = Kernel.of(folder), Outcomes()
+    kernel.prepare()
+    kernel.submit(0, (IMAGE,), {}, told, "asked")
+    kernel.run_pending()
+    kernel.close()
     assert isinstance(told.found["asked"], errors.Unreachable | tuple)
 
 
@@ -252,17 +252,17 @@ def test_a_version_that_its_backend_cannot_load_is_run_by_eager(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, _ = make(tmp_path, 1, 2, backend="onnx", tolerance=1e-3)
-    host, told = ModelHost(folder), Outcomes()
-    assert host.prepare().chosen == "onnx"
+    kernel, told = Kernel.of(folder), Outcomes()
+    assert kernel.prepare().chosen == "onnx"
 
     def fail(*_given: object) -> None:
         raise RuntimeError("out of sessions")
 
     monkeypatch.setattr(OnnxBackend, "load", fail)
-    host.submit(1, (IMAGE,), {}, told, 0)
-    run_all(host, told, 1)
+    kernel.submit(1, (IMAGE,), {}, told, 0)
+    run_all(kernel, told, 1)
     np.testing.assert_allclose(told.found[0][0], expected(2, IMAGE[None])[0][0], atol=1e-4)
-    assert host.statistics().num_refused_versions == 1
+    assert kernel.stats().num_refused_versions == 1
     assert (
         "version 1 of net is run by eager, not by onnx: it cannot run this module: RuntimeError: out of" in caplog.text
     )

@@ -1,8 +1,9 @@
-"""What one row of a call looks like, so that rows of many callers can be put together and told apart again.
+"""Rows of many callers: their layout, joined into one batch, and the batch's outputs split again.
 
 layout = RowLayout.of((image,), {})
-leaves = layout.take((image,), {})                 # with an axis for the row, or `None`: it is not alike
-args, kwargs = layout.nest([one array for each leaf])
+leaves = layout.take((image,), {})                 # each with a row axis, or `None`: another layout
+args, kwargs = layout.nest(RowMemory().join(layout, [leaves, others], num_rows=2))
+first, second = unstack(outputs, 2, "forward")
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from ludus import errors
 from ludus.data import nest as nests
 from ludus.data.nest import Nest, Structure
 
-__all__ = ["MAX_LAYOUTS", "Layouts", "Leaves", "RowLayout", "row_count"]
+__all__ = ["MAX_LAYOUTS", "Layouts", "Leaves", "RowLayout", "RowMemory", "own_rows", "row_count", "unstack"]
 
 MAX_LAYOUTS = 64  # that are remembered
+_NUMPY_KEEPS_LOCK = 500  # elements; NumPy copies smaller arrays without releasing the interpreter's lock
 _CONTAINERS = (dict, list, tuple)
 
 Leaves = list[NDArray[Any] | None]
@@ -176,6 +178,94 @@ def row_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     if len(counts) != 1 or counts == {()} or counts == {(0,)}:
         raise errors.DataError(f"the arguments must have one number of rows, from 1; they have {sorted(counts)}")
     return int(counts.pop()[0])
+
+
+class RowMemory(threading.local):
+    """Memory in which each thread joins its batches, used again for the next batch of the same layout."""
+
+    def __init__(self) -> None:
+        self._batches: dict[int, tuple[RowLayout, Leaves]] = {}  # with the layout, so that no other has its id
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def join(self, layout: RowLayout, parts: Sequence[Leaves], *, num_rows: int, max_rows: int = 0) -> Leaves:
+        """The rows of all parts, one after the other; valid until the next call. `max_rows`: do not grow beyond it."""
+        batch: Leaves = []
+        for index, memory in enumerate(self._of(layout, num_rows, max_rows)):
+            if memory is None:
+                batch.append(None)
+                continue
+            rows = memory[:num_rows]
+            _copy_rows([part[index] for part in parts], rows)
+            batch.append(rows)
+        return batch
+
+    def _of(self, layout: RowLayout, num_rows: int, max_rows: int) -> Leaves:
+        known = self._batches.get(id(layout))
+        if known is not None and next(len(leaf) for leaf in known[1] if leaf is not None) >= num_rows:
+            return known[1]
+        if known is None and len(self._batches) >= MAX_LAYOUTS:
+            del self._batches[next(iter(self._batches))]
+        room = max(num_rows, min(2 * num_rows, max_rows))
+        memory: Leaves = [None if spec is None else np.empty((room, *spec[0]), spec[1]) for spec in layout.specs]
+        self._batches[id(layout)] = layout, memory
+        return memory
+
+
+def _copy_rows(sources: list[NDArray[Any] | None], rows: NDArray[Any]) -> None:
+    """Copy arrays into `rows`, one after the other.
+
+    As bytes: NumPy releases the interpreter's lock for every array that it copies, and taking it back, beside a busy
+    event loop, takes longer than the copy.
+    """
+    if not rows.size:
+        return
+    into, at = rows.data.cast("B"), 0
+    for source in sources:
+        assert source is not None, "of one layout"
+        content = np.ascontiguousarray(source).data.cast("B")
+        into[at : at + len(content)] = content
+        at += len(content)
+
+
+def own_rows(outputs: Nest, num_rows: int, what: str, *, is_owned: bool = False) -> Nest:
+    """The outputs of a batch, in memory that each caller may write to; not copied if `is_owned`.
+
+    As a module left them they may share memory with the batch, the weights and each other. Raises `DataError` unless
+    the first axis of every leaf is the batch's.
+    """
+
+    def check(path: str, leaf: NDArray[Any] | None) -> NDArray[Any] | None:
+        if leaf is None:
+            return None
+        if leaf.shape[:1] != (num_rows,):
+            raise errors.DataError(
+                f"{what} was given {num_rows} rows and {path or 'its output'} has the shape {list(leaf.shape)}: the "
+                "first axis of all outputs must be the batch's"
+            )
+        return leaf if is_owned else _copied(leaf)
+
+    return check("", outputs) if type(outputs) is np.ndarray else nests.map_with_path(check, outputs)
+
+
+def _copied(leaf: NDArray[Any]) -> NDArray[Any]:
+    """In memory of its own, C-contiguous."""
+    if leaf.size < _NUMPY_KEEPS_LOCK or not leaf.flags.c_contiguous:
+        return leaf.copy()
+    copy = np.empty_like(leaf)
+    copy.data.cast("B")[:] = leaf.data.cast("B")  # as bytes: see `_copy_rows`
+    return copy
+
+
+def unstack(outputs: Nest, num_rows: int, what: str) -> list[Nest]:
+    """One nest for each row, arrays as views. Raises `DataError` if there are not `num_rows`."""
+    rows = list(outputs) if type(outputs) is np.ndarray and outputs.ndim else nests.unstack(outputs)
+    if len(rows) != num_rows:
+        raise errors.DataError(
+            f"{what} was called for {num_rows} calls and returned {len(rows)} rows; it must return one for each"
+        )
+    return rows
 
 
 def _array(leaf: Nest, path: str) -> NDArray[Any] | None:

@@ -112,8 +112,7 @@ class ModelFolder:
             changed = known.changed(settings)
             store = VersionStore(self.folder, keep=changed.keep)
             if is_new and not store.latest(self.name):  # whoever was killed before it was whole left a version 0
-                store.rewind(self.name, None)
-                store.publish(self.name, weights, number=0)
+                store.publish(self.name, weights, number=store.rewind(self.name, None))
             else:
                 self.check(store.get(self.name)[1], weights)
             if changed != known or is_new:

@@ -1,15 +1,14 @@
-"""A model in this process: whoever is free runs everything that is pending, one forward pass for each version.
+"""The inference kernel: pending calls of one model become one batch per version and layout, run by one backend.
 
-    host = ModelHost(ModelFolder(folder, "policy"))
-    host.prepare()
-    host.submit(12, (image,), {}, sink, token)      # from any thread
-    host.run_pending()                              # `sink` is told, once for each batch
+    kernel = Kernel.of(ModelFolder(folder, "policy"))
+    kernel.prepare()
+    kernel.submit(12, (image,), {}, sink, token)      # from any thread
+    kernel.run_pending()                              # delivers to `sink`, once for each batch
 
-Calls that arrive while a batch runs make the next one, so batches grow with the load by themselves and nobody waits
-for a timer. Rows are copied once, into memory that is used again for the next batch.
+Calls that arrive while a batch runs make up the next one, so batches grow with the load and no timer is needed. Rows
+are copied once, into memory that the next batch uses again. Tags and "latest" are resolved when a batch is taken.
 
-`run_pending` may be called by as many threads as there are `lanes`: each runs batches of its own on one core, so none
-waits for another in the middle of a pass, and what else the machine does costs one of them its share and no more.
+As many threads as there are `lanes` may call `run_pending`: each runs batches of its own on one core.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,132 +28,103 @@ import torch
 from numpy.typing import NDArray
 
 from ludus import errors
-from ludus.data import nest as nests
-from ludus.data.nest import Nest
-from ludus.data.rows import MAX_LAYOUTS, Layouts, Leaves, RowLayout, row_count
+from ludus.data.rows import Layouts, Leaves, RowLayout, RowMemory, own_rows, row_count
 from ludus.models import verify
-from ludus.models.backends import Backend, prepare
+from ludus.models.backends import prepare
 from ludus.models.definition import Definition, ModelFolder
-from ludus.models.ready_versions import Holds, Ready, ReadyVersions
+from ludus.models.ready_versions import Holds, Ready, ReadyVersions, VersionSource
 from ludus.models.request import Request, Sink, deliver, split
 from ludus.models.settings import ModelSettings
-from ludus.models.statistics import HostStatistics
+from ludus.models.stats import KernelStats
 from ludus.models.versions.store import VersionStore
 
-__all__ = ["ModelHost"]
+__all__ = ["Kernel"]
 
 _MAX_PENDING = 65_536
 _NUM_RECORDED = 64
 _RECORD_EVERY_S = 0.05
-_NUMPY_KEEPS_LOCK = 500  # elements, below which a copy is made without letting go of the interpreter's lock
-_LEAST_SHARE = 12  # rows of a batch that are not worth sharing with another lane
-_CHECKED_ROWS = 16  # of what was recorded, when a version is loaded
+_MIN_SHARE = 12  # rows; a batch is not shared with other lanes below this
+_NUM_CHECKED = 16  # recorded rows on which a version is compared with eager when it is loaded
 
 
-def _copy_rows(sources: list[NDArray[Any] | None], rows: NDArray[Any]) -> None:
-    """Put arrays one after the other into `rows`.
+class Kernel:
+    """`submit` and `submit_rows` are for any thread, `run_pending` for one thread per lane, `prepare` for one.
 
-    As bytes: NumPy lets go of the interpreter's lock for every array that it copies, and getting it back, beside an
-    event loop that is busy, takes longer than the copy.
-    """
-    if not rows.size:
-        return
-    into, at = rows.data.cast("B"), 0
-    for source in sources:
-        assert source is not None, "of one layout"
-        content = np.ascontiguousarray(source).data.cast("B")
-        into[at : at + len(content)] = content
-        at += len(content)
-
-
-def _copied(leaf: NDArray[Any]) -> NDArray[Any]:
-    """In memory of its own, one row after the other."""
-    if leaf.size < _NUMPY_KEEPS_LOCK or not leaf.flags.c_contiguous:
-        return leaf.copy()
-    copy = np.empty_like(leaf)
-    copy.data.cast("B")[:] = leaf.data.cast("B")  # as bytes: see `_copy_rows`
-    return copy
-
-
-class _OwnMemory(threading.local):
-    """Where the thread that runs puts its batches together."""
-
-    def __init__(self) -> None:
-        self._batches: dict[int, tuple[RowLayout, Leaves]] = {}  # with the layout, so that no other has its id
-
-    def of(self, layout: RowLayout, num_rows: int, max_batch: int) -> Leaves:
-        """Arrays with room for these rows, as they were left by the last batch of this layout."""
-        known = self._batches.get(id(layout))
-        if known is not None and next(len(leaf) for leaf in known[1] if leaf is not None) >= num_rows:
-            return known[1]
-        if known is None and len(self._batches) >= MAX_LAYOUTS:
-            del self._batches[next(iter(self._batches))]
-        room = max(num_rows, min(2 * num_rows, max_batch))
-        memory: Leaves = [None if spec is None else np.empty((room, *spec[0]), spec[1]) for spec in layout.specs]
-        self._batches[id(layout)] = layout, memory
-        return memory
-
-
-class ModelHost:
-    """`submit`, `hold` and `release` are for any thread; `run_pending` for those that run it, `prepare` for one.
-
-    Of the settings' `num_threads`, each lane's passes have their share.
+    `max_batch` counts rows; a call that has more rows is run alone. Each lane's forward passes have an equal share of
+    the settings' `num_threads`.
     """
 
     def __init__(
         self,
-        folder: ModelFolder,
+        name: str,
+        definition: Definition,
+        versions: VersionSource,
         *,
-        definition: Definition | None = None,
-        settings: ModelSettings | None = None,
+        settings: ModelSettings,
+        export: Path | None = None,
         holds: Holds | None = None,
         keep_versions: int = 8,
         lanes: int = 1,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        """`wake` is called when there is something to run that nobody submitted: a version that is loaded now."""
-        self.name = folder.name
-        self._folder = folder
-        self._definition = definition or folder.definition()
-        self._settings = settings or folder.settings()
-        self._store = VersionStore(folder.folder, keep=self._settings.keep)
-        self._holds = holds or Holds(self._store, folder.name)
+        """`wake` is called when a version has been loaded that calls wait for."""
+        self.name = name
+        self.max_batch = settings.max_batch
+        self.lanes = lanes
+        self.verification: verify.Verification | None = None
+        self._settings = settings
+        self._store = versions
+        self._holds = holds
         self._keep_versions = keep_versions
+        self._wake = wake
+        self._source = definition.source(export=export)
+        self._layouts = Layouts(name, definition.layout)
+        self._num_op_threads = max(1, settings.num_threads // lanes)
         self._queue: queue.SimpleQueue[Request | Callable[[], None]] = queue.SimpleQueue()
         self._left: Request | None = None
-        self._wake = wake
         self._loader: concurrent.futures.ThreadPoolExecutor | None = None
         self._waiting: dict[int, list[list[Request]]] = {}  # by the version that is being loaded for them
-        self._lanes = lanes
-        self._record_at = 0.0  # the next row of what is asked
-        self._num_op_threads = max(1, self._settings.num_threads // lanes)
         self._taking = threading.Lock()  # one lane takes a batch while the others run theirs
-        self._books = threading.Lock()  # over what is ready, what waits for it, and the figures
-        self._own = _OwnMemory()
+        self._books = threading.Lock()  # over ready versions, what waits for them, and the counters
+        self._memory = RowMemory()
         self._recorded: deque[tuple[RowLayout, Leaves]] = deque(maxlen=_NUM_RECORDED)
-        self._source = self._definition.source(export=folder.onnx_path)
-        self._layouts = Layouts(folder.name, self._definition.layout)
+        self._record_at = 0.0
         self._versions: ReadyVersions | None = None
-        self.verification: verify.Verification | None = None
         self._num_calls = self._num_rows = self._num_batches = self._num_failed = 0
+        self._began = time.monotonic()
         self._busy_s = 0.0
 
-    def prepare(self) -> verify.Verification:
-        """Choose the backend. Takes a second if it is another than eager, and more for compile."""
-        torch.set_num_threads(self._num_op_threads)
-        with self._store.hold(self.name) as held:
-            weights = self._store.get(self.name, held.number, private=True)[1]
-            self.verification = self._choose(weights)
-        return self.verification
+    @classmethod
+    def of(
+        cls, folder: ModelFolder, *, settings: ModelSettings | None = None, holds: Holds | None = None, **options: Any
+    ) -> Kernel:
+        """The kernel of a named model, with the model's own settings unless others are given."""
+        settings = settings or folder.settings()
+        store = VersionStore(folder.folder, keep=settings.keep)
+        return cls(
+            folder.name,
+            folder.definition(),
+            store,
+            settings=settings,
+            export=folder.onnx_path,
+            holds=holds,
+            **options,
+        )
 
-    def _choose(self, weights: Mapping[str, NDArray[Any]]) -> verify.Verification:
-        settings = self._settings
-        backend, verification = verify.choose(
-            settings.backend,
+    def prepare(self, weights: Mapping[str, NDArray[Any]] | None = None) -> verify.Verification:
+        """Choose the backend, again if it was chosen before; it is verified on `weights`, or on the newest version's.
+
+        Takes about a second for another backend than eager and numpy, and far longer for compile.
+        """
+        torch.set_num_threads(self._num_op_threads)
+        if weights is None:
+            weights = self._store.get(self.name, private=True)[1]
+        backend, self.verification = verify.choose(
+            self._settings.backend,
             self._source,
             weights,
             self._recorded_calls(_NUM_RECORDED),
-            tolerance=settings.tolerance,
+            tolerance=self._settings.tolerance,
             num_threads=self._num_op_threads,
         )
         self._versions = ReadyVersions(
@@ -162,26 +133,33 @@ class ModelHost:
             backend,
             backend if backend.name == "eager" else prepare("eager", self._source),
             self._holds,
-            tolerance=settings.tolerance,
+            weights=weights,
+            tolerance=self._settings.tolerance,
             keep=self._keep_versions,
             calls=self._checking_calls,
         )
-        return verification
+        return self.verification
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
-    def submit(self, version: int, args: tuple[Any, ...], kwargs: dict[str, Any], sink: Sink, token: Any) -> None:
-        """Ask for the outputs of one row, without a row axis. The arrays must not change before there is an outcome.
-
-        Raises `SpecError` for what the model cannot take, and `Overloaded` if too many wait.
-        """
+    def submit(self, version: int | str, args: tuple[Any, ...], kwargs: dict[str, Any], sink: Sink, token: Any) -> None:
+        """`Inference.submit`."""
         layout, leaves = self._layouts.take(args, kwargs)
         self._put(Request(version, layout, leaves, 1, True, sink, token))
 
-    def submit_rows(self, version: int, args: tuple[Any, ...], kwargs: dict[str, Any], sink: Sink, token: Any) -> None:
-        """`submit` for arguments that have a row axis, of one or more rows; so will the result."""
-        num_rows = row_count(args, kwargs)
-        layout, leaves = self._layouts.take_rows(args, kwargs)
+    def submit_rows(
+        self, version: int | str, args: tuple[Any, ...], kwargs: dict[str, Any], sink: Sink, token: Any
+    ) -> None:
+        """`submit` for arguments with a row axis, of one or more rows; so is the result.
+
+        The arrays are the kernel's from now on: a call that is run alone is not copied, and its model may write to it.
+        """
+        try:
+            num_rows = row_count(args, kwargs)
+            layout, leaves = self._layouts.take_rows(args, kwargs)
+        except errors.DataError:
+            self._num_failed += 1
+            raise
         self._put(Request(version, layout, leaves, num_rows, False, sink, token))
 
     def _put(self, request: Request) -> None:
@@ -190,7 +168,7 @@ class ModelHost:
         self._queue.put(request)
 
     def call(self, function: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-        """Have something done by the thread that runs the model, between two batches."""
+        """Have a thread that runs the kernel call `function` between two batches."""
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
         def run() -> None:
@@ -202,19 +180,12 @@ class ModelHost:
         self._queue.put(run)
         return future
 
-    def hold(self, version: int | str) -> int:
-        """Keep a version in the store and, once it ran, ready, until `release`; its number."""
-        return self._holds.hold(version)
-
-    def release(self, number: int) -> None:
-        self._holds.release(number)
-
     # -- running --------------------------------------------------------------------------------------------------
 
     def run_pending(self, timeout_s: float = 0.0) -> int:
-        """Run what is pending, up to `max_batch` rows, after waiting for the first; how many rows there were.
+        """Wait for a first call, then run all that are pending, up to `max_batch` rows; the number of rows taken.
 
-        Those by a version that is being loaded are run by a later call.
+        Calls by a version that is still being loaded are run by a later `run_pending`.
         """
         with self._taking:
             taken, calls = self._take(timeout_s)
@@ -223,30 +194,27 @@ class ModelHost:
         if not taken:
             return 0
         began = time.perf_counter()
-        for requests in taken:
-            self._run(requests)
+        num_rows = sum([request.num_rows for requests in taken for request in requests])
+        for number, requests in self._resolved(taken):
+            self._run(number, requests)
         with self._books:
             self._busy_s += time.perf_counter() - began
-        return sum([request.num_rows for requests in taken for request in requests])
+        return num_rows
 
     def load(self, number: int) -> None:
-        """Have a version ready."""
+        """Make a version ready before it is asked for."""
         assert self._versions is not None, "prepare comes first"
         with self._books:
             self._versions.get(number)
 
-    def verify_again(self) -> verify.Verification:
-        """Choose the backend anew, held to what was asked since, too."""
-        return self.prepare()
-
     def _take(self, timeout_s: float) -> tuple[list[list[Request]], list[Callable[[], None]]]:
-        """Requests that are run together, in lists, and what else is to be done before them."""
-        groups: dict[tuple[int, int], list[Request]] = {}
+        """Requests of one version and layout, in lists, and functions to call before them."""
+        groups: dict[tuple[int | str, int], list[Request]] = {}
         calls: list[Callable[[], None]] = []
         pending, num_rows = self._queue, 0
-        max_batch = self._settings.max_batch
-        if self._lanes > 1:  # what is there is shared, with lanes that are busy, too: the next of them is free soon
-            max_batch = min(max_batch, max(-(-pending.qsize() // self._lanes), _LEAST_SHARE))
+        max_batch = self.max_batch
+        if self.lanes > 1:  # share what is there, also with lanes that are busy: the next of them is free soon
+            max_batch = min(max_batch, max(-(-pending.qsize() // self.lanes), _MIN_SHARE))
         if self._left is None and pending.empty() and timeout_s <= 0:
             return [], calls
         while num_rows < max_batch:
@@ -274,141 +242,155 @@ class ModelHost:
                 group.append(item)
         return list(groups.values()), calls
 
-    def _run(self, requests: list[Request]) -> None:
-        """One forward pass. What goes wrong is told to these callers and, if it can be told apart, to no others."""
-        assert self._versions is not None, "prepare comes first"
-        version = requests[0].version
-        with self._books:
-            self._num_calls += len(requests)
-            if version in self._waiting:
-                self._waiting[version].append(requests)
-                return
-            try:
-                ready = self._versions.find(version)
-                if ready is None and self._versions.loads_slowly:
-                    self._load_aside(version, requests)
-                    return
-                ready = ready or self._versions.get(version)
-            except Exception as error:
-                self._fail(requests, error)
-                return
-        self._run_with(*ready, requests)
+    def _resolved(self, taken: list[list[Request]]) -> list[tuple[int, list[Request]]]:
+        """The same by number: requests that name one version in several ways are run together."""
+        groups: dict[tuple[int, int], list[Request]] = {}
+        for requests in taken:
+            version = requests[0].version
+            if type(version) is str:
+                try:
+                    version = self._store.resolve(self.name, version)
+                except errors.LudusError as error:
+                    self._num_calls += len(requests)
+                    self._fail(requests, error)
+                    continue
+            key = int(version), id(requests[0].layout)
+            groups[key] = groups[key] + requests if key in groups else requests
+        return [(number, requests) for (number, _), requests in groups.items()]
 
-    def _load_aside(self, version: int, requests: list[Request]) -> None:
-        """Load a version by a thread of its own, so that calls of others need not wait for it."""
+    def _run(self, number: int, requests: list[Request]) -> None:
+        """One forward pass. An error reaches these callers only, and if one row is to blame, that row's alone."""
+        versions = self._versions
+        assert versions is not None, "prepare comes first"
+        try:
+            with self._books:
+                self._num_calls += len(requests)
+                if number in self._waiting:
+                    self._waiting[number].append(requests)
+                    return
+                ready = versions.find(number)
+                if ready is None and versions.loads_slowly:
+                    self._load_aside(number, requests)
+                    return
+                ready = ready or versions.get(number)
+        except Exception as error:
+            self._give_up(number, requests, error)
+        else:
+            self._run_with(ready, number, requests)
+
+    def _load_aside(self, number: int, requests: list[Request]) -> None:
+        """Load a version in a thread of its own, so that calls by others need not wait for it."""
         versions = self._versions
         assert versions is not None, "prepare comes first"
         if self._loader is None:
             self._loader = concurrent.futures.ThreadPoolExecutor(
                 1, "model-loader", torch.set_num_threads, (self._num_op_threads,)
             )
-        self._waiting[version] = [requests]
-        loading = self._loader.submit(versions.make, version)
+        self._waiting[number] = [requests]
+        loading = self._loader.submit(versions.make, number)
 
-        def tell(_loaded: object) -> None:
-            self._queue.put(functools.partial(self._on_loaded, version, loading, versions))
+        def go_on(_loaded: object) -> None:
+            self._queue.put(functools.partial(self._on_loaded, number, loading, versions))
             if self._wake is not None:
                 self._wake()
 
-        loading.add_done_callback(tell)
+        loading.add_done_callback(go_on)
 
-    def _on_loaded(self, version: int, loading: concurrent.futures.Future[Ready], versions: ReadyVersions) -> None:
+    def _on_loaded(self, number: int, loading: concurrent.futures.Future[Ready], versions: ReadyVersions) -> None:
+        failure: Exception | None = None
+        try:
+            ready = loading.result()
+        except Exception as error:
+            failure = error
         with self._books:
-            waiting = self._waiting.pop(version, [])
-            try:
-                ready = loading.result()
-            except Exception as error:
-                self._fail([request for requests in waiting for request in requests], error)
-                return
-            if versions is self._versions:  # otherwise the backend was chosen anew meanwhile
-                versions.add(version, ready)
+            waiting = self._waiting.pop(number, [])
+            if failure is None and versions is self._versions:  # otherwise the backend was chosen again since
+                versions.add(number, ready)
         for requests in waiting:
-            self._run_with(*ready, requests)
+            if failure is None:
+                self._run_with(ready, number, requests)
+            else:
+                self._give_up(number, requests, failure)
 
-    def _run_with(self, backend: Backend, handle: Any, requests: list[Request]) -> None:
+    def _run_with(self, ready: Ready, number: int, requests: list[Request]) -> None:
+        backend, handle = ready
         num_rows = sum([request.num_rows for request in requests])
         layout = requests[0].layout
         try:
-            batch = self._gather(layout, requests, num_rows)
+            batch = self._joined(layout, requests, num_rows)
             args, kwargs = layout.nest(batch)
-            outputs = self._checked(backend.run(handle, args, kwargs), num_rows)
+            outputs = backend.run(handle, args, kwargs)
+            outputs = own_rows(outputs, num_rows, f"forward of {self.name!r}", is_owned=backend.owns_outputs)
             results = split(outputs, requests)
         except Exception as error:
-            if len(requests) > 1:  # it may be one row's fault
+            if len(requests) > 1:  # one row may be to blame
                 for request in requests:
-                    self._run_with(backend, handle, [request])
+                    self._run_with(ready, number, [request])
             else:
                 self._fail(requests, error)
             return
         with self._books:
             self._num_batches += 1
             self._num_rows += num_rows
-        deliver(requests, results)
+        deliver(requests, results, number)
         now = time.monotonic()
         if now >= self._record_at or len(self._recorded) < _NUM_RECORDED:
             self._record_at = now + _RECORD_EVERY_S
             self._recorded.append((layout, [None if leaf is None else leaf[-1:].copy() for leaf in batch]))
 
-    def _gather(self, layout: RowLayout, requests: list[Request], num_rows: int) -> list[NDArray[Any] | None]:
-        batch: list[NDArray[Any] | None] = []
-        for index, leaf in enumerate(self._own.of(layout, num_rows, self._settings.max_batch)):
-            if leaf is None:
-                batch.append(None)
-                continue
-            rows = leaf[:num_rows]
-            _copy_rows([request.leaves[index] for request in requests], rows)
-            batch.append(rows)
-        return batch
+    def _joined(self, layout: RowLayout, requests: list[Request], num_rows: int) -> Leaves:
+        """All rows in one batch. One call of rows alone is its own batch, if torch can take it as it is."""
+        alone = requests[0].leaves
+        if len(requests) == 1 and not requests[0].is_row and all(leaf is None or _is_plain(leaf) for leaf in alone):
+            return alone
+        parts = [request.leaves for request in requests]
+        return self._memory.join(layout, parts, num_rows=num_rows, max_rows=self.max_batch)
 
-    def _checked(self, outputs: Nest, num_rows: int) -> Nest:
-        """Outputs with a row for each of the batch, in memory of their own, so that who is given one may write to it.
+    def _give_up(self, number: int, requests: list[Request], error: Exception) -> None:
+        """Fail calls whose version cannot be loaded; those by a name that stands for another version now go again.
 
-        As the module left them they may share it with the batch, which is used again, with the weights, with each
-        other, and one row with the next.
+        It does if the version was removed between being resolved and being loaded.
         """
+        again = [request for request in requests if type(request.version) is str and self._has_moved(request, number)]
+        for request in again:
+            self._queue.put(request)
+        if again and self._wake is not None:
+            self._wake()
+        self._fail([request for request in requests if request not in again], error)
 
-        def check(path: str, leaf: NDArray[Any] | None) -> NDArray[Any] | None:
-            if leaf is None:
-                return None
-            if leaf.shape[:1] != (num_rows,):
-                raise errors.DataError(
-                    f"forward of {self.name!r} was given {num_rows} rows and {path or 'its output'} has the shape "
-                    f"{list(leaf.shape)}: the first axis of all outputs must be the batch's"
-                )
-            return _copied(leaf)
-
-        if type(outputs) is np.ndarray:
-            return check("", outputs)
-        return nests.map_with_path(check, outputs)
+    def _has_moved(self, request: Request, number: int) -> bool:
+        try:
+            return self._store.resolve(self.name, request.version) != number
+        except errors.LudusError:  # the name is gone as well
+            return False
 
     def _fail(self, requests: list[Request], error: BaseException) -> None:
         self._num_failed += len(requests)
         for request in requests:
             request.sink.fail([request.token], error)
 
-    # -- what was seen --------------------------------------------------------------------------------------------
+    # -- recorded rows --------------------------------------------------------------------------------------------
 
-    def _recorded_calls(self, most_rows: int) -> list[verify.Call]:
-        """The last rows that were recorded, as few calls as there are kinds of them."""
+    def _recorded_calls(self, max_rows: int) -> list[verify.Call]:
+        """The rows recorded last, joined by layout."""
         kinds: dict[int, tuple[RowLayout, list[Leaves]]] = {}
-        for layout, leaves in list(self._recorded)[-most_rows:]:
+        for layout, leaves in list(self._recorded)[-max_rows:]:
             kinds.setdefault(id(layout), (layout, []))[1].append(leaves)
         calls = []
         for layout, rows in kinds.values():
             columns = zip(*rows, strict=True)
-            joined = [None if column[0] is None else np.concatenate(column) for column in columns]
-            calls.append(layout.nest(joined))
+            calls.append(layout.nest([None if column[0] is None else np.concatenate(column) for column in columns]))
         return calls
 
     def _checking_calls(self) -> list[verify.Call]:
-        recorded = self._recorded_calls(_CHECKED_ROWS)
+        recorded = self._recorded_calls(_NUM_CHECKED)
         if recorded or self._source.args is None:
             return recorded
         return verify.example_calls(self._source.args, self._source.kwargs or {})[1:2]
 
-    def statistics(self) -> HostStatistics:
+    def stats(self) -> KernelStats:
         versions = self._versions
-        return HostStatistics(
+        return KernelStats(
             num_calls=self._num_calls,
             num_rows=self._num_rows,
             num_batches=self._num_batches,
@@ -417,14 +399,15 @@ class ModelHost:
             max_pending=_MAX_PENDING,
             num_loads=0 if versions is None else versions.num_loads,
             versions=() if versions is None else versions.numbers,
-            held=self._holds.numbers,
+            held=() if self._holds is None else self._holds.numbers,
             num_refused_versions=0 if versions is None else versions.num_refused,
             backend="" if self.verification is None else self.verification.chosen,
             busy_s=self._busy_s,
+            idle_s=time.monotonic() - self._began - self._busy_s,
         )
 
     def refuse_pending(self, error: BaseException) -> None:
-        """Tell all who wait that they wait in vain."""
+        """Fail all calls that wait."""
         left, self._left = self._left, None
         requests = [left] if left is not None else []
         waiting, self._waiting = self._waiting, {}
@@ -438,7 +421,11 @@ class ModelHost:
         self._fail(requests, error)
 
     def close(self) -> None:
-        """Tell who waits. Holds stay until they are released, or closed by whoever made them."""
+        """Fail all calls that wait. Holds stay until they are released, or closed by their owner."""
         if self._loader is not None:
             self._loader.shutdown(cancel_futures=True)
         self.refuse_pending(errors.Unreachable(f"the model {self.name!r} is closed here; the call was not run"))
+
+
+def _is_plain(leaf: NDArray[Any]) -> bool:
+    return leaf.flags.c_contiguous and leaf.flags.writeable

@@ -5,19 +5,35 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
+from numpy.typing import NDArray
+
+from ludus import errors
 from ludus.models import verify
 from ludus.models.backends import Backend
-from ludus.models.versions.store import Hold, VersionStore
+from ludus.models.torch_weights import difference
+from ludus.models.versions.store import LATEST, Hold, Version, VersionStore
 
-__all__ = ["Holds", "Ready", "ReadyVersions"]
+__all__ = ["Holds", "Ready", "ReadyVersions", "VersionSource"]
 
 _log = logging.getLogger(__name__)
 
 Ready = tuple[Backend, Any]
 """A backend, and a version's handle there."""
+
+
+class VersionSource(Protocol):
+    """Where weights come from: `VersionStore`, or `WeightsClient`, which reaches other hosts."""
+
+    def num_rewinds(self, model: str) -> int: ...
+
+    def resolve(self, model: str, version: int | str = LATEST) -> int: ...
+
+    def get(
+        self, model: str, version: int | str = LATEST, *, private: bool = False
+    ) -> tuple[Version, dict[str, NDArray[Any]]]: ...
 
 
 class Holds:
@@ -79,18 +95,19 @@ class Holds:
 class ReadyVersions:
     """Loads on demand. Of those that nobody holds, the `keep` that were asked for last stay ready.
 
-    A version that its backend cannot load, or runs too far from eager, is run by eager, and the log says so. Used by
-    one thread, but for `make`.
+    A version that its backend cannot load, or runs too far from eager, is run by eager, and the log says so. One of
+    other names and shapes than `weights` is refused. Used by one thread, except for `make`.
     """
 
     def __init__(
         self,
-        store: VersionStore,
+        store: VersionSource,
         model: str,
         backend: Backend,
         eager: Backend,
-        holds: Holds,
+        holds: Holds | None = None,
         *,
+        weights: Mapping[str, NDArray[Any]],
         tolerance: float,
         keep: int = 8,
         calls: Callable[[], Sequence[verify.Call]],
@@ -99,7 +116,8 @@ class ReadyVersions:
         self._model = model
         self._backend = backend
         self._eager = eager
-        self._holds = holds
+        self._is_held = holds.is_held if holds is not None else lambda _number: False
+        self._weights = weights
         self._tolerance = tolerance
         self._keep = keep
         self._calls = calls
@@ -146,16 +164,18 @@ class ReadyVersions:
     def make(self, number: int) -> Ready:
         """Load a version; if its backend `loads_slowly`, any thread may. Raises `DataError` if it is not there."""
         _version, weights = self._store.get(self._model, number, private=True)
+        if other := difference(self._weights, weights):
+            raise errors.DataError(f"version {number} of {self._model!r} has the weights of another network: {other}")
         backend = self._backend
         if backend is self._eager:
             return backend, backend.load(weights)
         try:
             handle = backend.load(weights)
         except Exception as error:
-            told = verify.why_not(error)
-            _log.warning("version %d of %s is run by eager, not by %s: %s", number, self._model, backend.name, told)
+            why = verify.why_not(error)
+            _log.warning("version %d of %s is run by eager, not by %s: %s", number, self._model, backend.name, why)
             return self._eager, self._eager.load(weights)
-        calls = self._calls()
+        calls = self._calls() if backend.checks_versions else ()
         if not calls:
             return backend, handle
         eager = self._eager.load(weights)
@@ -166,6 +186,6 @@ class ReadyVersions:
         return self._eager, eager
 
     def _make_room(self, number: int) -> None:
-        free = [each for each in self._ready if each != number and not self._holds.is_held(each)]
+        free = [each for each in self._ready if each != number and not self._is_held(each)]
         for each in free[: max(0, len(free) - self._keep + 1)]:
             del self._ready[each]

@@ -18,13 +18,14 @@ from ludus import errors
 from ludus.data.rows import Layouts
 from ludus.models.client import ModelClient
 from ludus.models.definition import Definition, ModelFolder
-from ludus.models.kernel import ModelHost
-from ludus.models.kernel_threads import HostThread
+from ludus.models.kernel import Kernel
+from ludus.models.kernel_threads import KernelThreads
 from ludus.models.ready_versions import Holds
+from ludus.models.request import Inference
 from ludus.models.settings import ModelSettings
 from ludus.models.torch_weights import as_arrays
 from ludus.models.versions.store import Version, VersionStore
-from ludus.workers.solver import Solver
+from ludus.workers.remote import Remote
 
 __all__ = ["CHECKPOINT", "NamedModel", "find", "forget"]
 
@@ -66,7 +67,7 @@ class NamedModel:
         self.holds = Holds(self.store, self.name)
         self.is_closed = False
         self._lock = threading.Lock()
-        self._hosts: dict[ModelSettings, HostThread] = {}
+        self._kernels: dict[ModelSettings, KernelThreads] = {}
         self._clients: dict[tuple[ModelSettings, int], ModelClient] = {}
 
     @property
@@ -84,23 +85,20 @@ class NamedModel:
 
     # -- running --------------------------------------------------------------------------------------------------
 
-    def host(self, settings: ModelSettings) -> HostThread:
-        """The thread that runs it here, started if need be."""
+    def kernel(self, settings: ModelSettings) -> KernelThreads:
+        """The threads that run it here, started at the first call."""
         with self._lock:
-            thread = self._hosts.get(settings)
-            if thread is None:
-                lanes = settings.num_threads
-                host = ModelHost(
-                    self.folder, definition=self.folder.definition(), settings=settings, holds=self.holds, lanes=lanes
-                )
-                thread = self._hosts[settings] = HostThread(host, lanes)
-                thread.start()
-            return thread
+            threads = self._kernels.get(settings)
+            if threads is None:
+                kernel = Kernel.of(self.folder, settings=settings, holds=self.holds, lanes=settings.num_threads)
+                threads = self._kernels[settings] = KernelThreads(kernel)
+                threads.start()
+            return threads
 
     def client(
-        self, settings: ModelSettings, open_workers: Callable[[], Solver], *, trial: object, node: str, timeout_s: float
+        self, settings: ModelSettings, open_workers: Callable[[], Remote], *, trial: object, node: str, timeout_s: float
     ) -> ModelClient:
-        """What calls its workers from here, started if need be; a trial that was closed and begun again has its own."""
+        """What calls its workers from here; a trial that was closed and opened again has its own."""
         with self._lock:
             key = settings, id(trial)
             client = self._clients.get(key)
@@ -113,15 +111,14 @@ class NamedModel:
                     max_batch=settings.max_batch,
                     timeout_s=timeout_s,
                 )
-                client.start()
             return client
 
     def close(self) -> None:
         """Stop what runs here; sessions that are live lose their holds."""
         with self._lock:
             self.is_closed = True
-            running: list[HostThread | ModelClient] = [*self._hosts.values(), *self._clients.values()]
-            self._hosts.clear()
+            running: list[Inference] = [*self._kernels.values(), *self._clients.values()]
+            self._kernels.clear()
             self._clients.clear()
         for each in running:
             each.close()
@@ -130,10 +127,10 @@ class NamedModel:
     def abandon(self) -> None:
         """In a child that was forked: what runs is the parent's, so it is closed here."""
         self.is_closed = True
-        running: list[HostThread | ModelClient] = [*self._hosts.values(), *self._clients.values()]
+        running: list[Inference] = [*self._kernels.values(), *self._clients.values()]
         for each in running:
             each.abandon()
-        self._hosts, self._clients = {}, {}
+        self._kernels, self._clients = {}, {}
         self._lock = threading.Lock()
         self.holds.abandon()
 

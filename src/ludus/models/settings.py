@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ludus import errors
-from ludus.discovery import names as naming
+from ludus import errors, spelling
 
 __all__ = ["BACKENDS", "ModelSettings"]
 
-BACKENDS = ("eager", "compile", "onnx", "int8", "auto")
+BACKENDS = ("eager", "numpy", "compile", "onnx", "int8", "auto")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +29,7 @@ class ModelSettings:
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
-            near = naming.nearest(str(self.backend), BACKENDS)
+            near = spelling.nearest(str(self.backend), BACKENDS)
             raise errors.ConfigError(f"there is no backend {self.backend!r}. {near}")
         if min(self.num_workers, self.max_batch, self.num_threads, self.keep) < 1 or self.tolerance < 0:
             raise errors.ConfigError(f"{self}: counts begin at 1, and a tolerance is not negative.")

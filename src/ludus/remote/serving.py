@@ -49,8 +49,7 @@ def publish_trained(folder: Path) -> RemoteModel:
             store.get(MODEL)
         except errors.DataError as error:
             _LOG.warning("no version of the policy can be used: %s The newest checkpoint is version 0 again.", error)
-            store.rewind(MODEL, None)
-            store.publish(MODEL, weights, number=0)
+            store.publish(MODEL, weights, number=store.rewind(MODEL, None))
     model = RemoteModel(MODEL, policy, forward_args=policy.example(), local_mode=True)
     if store.get(MODEL)[0].digest != digest(weights):
         model.publish_weights(weights)

@@ -180,21 +180,52 @@ def test_two_who_tag_at_once_both_count(store: VersionStore) -> None:
     assert json.loads((store.folder / "policy" / "tags.json").read_text()) == store.tags("policy")
 
 
+def numbers(store: VersionStore) -> list[int]:
+    return [version.number for version in store.versions("policy")]
+
+
 def test_a_rewind_takes_back_what_came_later(store: VersionStore) -> None:
     for number in range(3):
         store.publish("policy", weights(number), number=number)
-    store.tag("policy", "best", 2)
     store.tag("policy", "early", 0)
-    store.rewind("policy", 1)
+    assert store.rewind("policy", 1) == 1
     assert (store.latest("policy"), store.tags("policy"), store.num_rewinds("policy")) == (1, {"early": 0}, 1)
     store.publish("policy", weights(20), number=2)
     assert store.get("policy")[1]["layer/weight"][0, 0] == 20
-    store.rewind("policy", 2)
+    assert store.rewind("policy", 2) == 2
     assert store.num_rewinds("policy") == 1, "nothing came later"
     with pytest.raises(errors.DataError, match="no version 9"):
         store.rewind("policy", 9)
-    store.rewind("policy", None)
+    store.untag("policy", "early")
+    assert store.rewind("policy", None) == 0
     assert (store.latest("policy"), store.versions("policy")) == (None, [])
+
+
+def test_a_rewind_removes_nothing_that_is_tagged_or_held(store: VersionStore) -> None:
+    store.keep = 10
+    for number in range(7):
+        store.publish("policy", weights(number), number=number)
+    store.tag("policy", "production", 3)
+    with store.hold("policy", 5) as held:
+        assert store.rewind("policy", 1) == 6, "the next number that is free beyond those that stay"
+        assert (numbers(store), store.latest("policy"), store.num_rewinds("policy")) == ([0, 1, 3, 5], 5, 1)
+        assert store.tags("policy") == {"production": 3}
+        assert store.get("policy", "production")[1]["layer/weight"][0, 0] == 3
+        assert VersionStore(store.folder).latest("policy") == held.number
+        assert store.publish("policy", weights(60), number=None).number == 6
+    assert store.rewind("policy", 1) == 4
+    assert (numbers(store), store.tags("policy")) == ([0, 1, 3], {"production": 3})
+    assert store.rewind("policy", None) == 4
+    assert (numbers(store), store.latest("policy")) == ([3], 3)
+
+
+def test_a_tag_of_a_version_that_is_gone_goes_with_a_rewind(store: VersionStore) -> None:
+    for number in range(3):
+        store.publish("policy", weights(number), number=number)
+    store.tag("policy", "lost", 2)
+    store.discard("policy", 2)
+    assert store.rewind("policy", 1) == 1
+    assert (store.tags("policy"), store.latest("policy")) == ({}, 1)
 
 
 # ---- things that break

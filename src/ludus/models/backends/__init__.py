@@ -20,6 +20,10 @@ def prepare(name: str, source: Source, *, num_threads: int = 1) -> Backend:
             from ludus.models.backends.eager import EagerBackend
 
             return EagerBackend(source)
+        case "numpy":
+            from ludus.models.backends.numpy import NumpyBackend
+
+            return NumpyBackend(source)
         case "compile":
             from ludus.models.backends.compiled import CompiledBackend
 

@@ -38,17 +38,19 @@ class Source:
 
 
 class Backend(Protocol):
-    """One version is run by one thread at a time."""
+    """Runs a module with any version of its weights."""
 
     name: str
-    loads_slowly: bool  # so that it is done aside, while other versions run; then `load` may be called by any thread
+    loads_slowly: bool  # then versions are loaded aside, while others run, and any thread may call `load`
+    checks_versions: bool  # each version is compared with eager when it is loaded; otherwise the backend was, once
+    owns_outputs: bool  # each run's outputs are in memory of their own, so that callers need no copy
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> Any:
-        """Make a version ready; its arrays must not change and can be written to, though nothing should."""
+        """Make a version ready. Its arrays do not change; they are writable only because torch asks for it."""
         ...
 
     def run(self, handle: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Nest:
-        """The outputs for arrays with a row axis, as NumPy arrays. They may share memory with anything: copy them."""
+        """The outputs for arrays with a row axis, as NumPy arrays. Several threads may run one version at a time."""
         ...
 
 

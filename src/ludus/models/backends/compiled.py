@@ -27,6 +27,8 @@ class CompiledBackend:
 
     name = "compile"
     loads_slowly = False
+    checks_versions = True
+    owns_outputs = False
 
     def __init__(self, source: Source) -> None:
         compiler = os.environ.get("CXX", "g++")

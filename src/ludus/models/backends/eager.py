@@ -32,6 +32,8 @@ class EagerBackend:
 
     name = "eager"
     loads_slowly = False
+    checks_versions = True
+    owns_outputs = False
 
     def __init__(self, source: Source) -> None:
         self._module = source.module

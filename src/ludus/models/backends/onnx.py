@@ -33,6 +33,8 @@ class OnnxBackend:
 
     name = "onnx"
     loads_slowly = True
+    checks_versions = True
+    owns_outputs = True
 
     def __init__(self, source: Source, *, num_threads: int = 1) -> None:
         try:

@@ -100,9 +100,12 @@ class WeightsClient:
             raise errors.DataError(f"{model!r} has no version {version!r} yet")
         return number
 
-    def get(self, model: str, version: int | str = LATEST) -> tuple[Version, Weights]:
-        """A version by number, tag or "latest", and its arrays, read-only. Raises `DataError` if it is not there."""
-        return self._source.get(model, version if isinstance(version, str) else int(version))
+    def get(self, model: str, version: int | str = LATEST, *, private: bool = False) -> tuple[Version, Weights]:
+        """A version by number, tag or "latest", and its arrays, read-only. Raises `DataError` if it is not there.
+
+        `private`: as in `VersionStore.get`.
+        """
+        return self._source.get(model, version if isinstance(version, str) else int(version), private=private)
 
     def publish(
         self, model: str, weights: Mapping[str, NDArray[Any]], *, number: int, digest: str | None = None
@@ -126,9 +129,9 @@ class WeightsClient:
         """`VersionStore.versions`."""
         return self._source.versions(model)
 
-    def rewind(self, model: str, number: int | None) -> None:
+    def rewind(self, model: str, number: int | None) -> int:
         """`VersionStore.rewind`."""
-        self._source.rewind(model, number)
+        return self._source.rewind(model, number)
 
     def subscribe(self, model: str) -> Subscription:
         return Subscription(self, model)
@@ -217,12 +220,12 @@ class _Far:
             is_lost = False
             self._newest[model] = tuple(newest)
 
-    def get(self, model: str, version: int | str) -> tuple[Version, Weights]:
+    def get(self, model: str, version: int | str, *, private: bool) -> tuple[Version, Weights]:
         """From the cache, filled by whoever comes first; the others wait for it and then read the same file."""
         check_model(model)
         self._cache.folder.mkdir(parents=True, exist_ok=True)
         with files.lock(self._cache.folder / f".{model}.fetch", timeout_s=_PATIENCE_S * 2):
-            cached = self._cached(model, version)
+            cached = self._cached(model, version, private=private)
             have = cached[0].digest if cached is not None else None
             answer = _ask(self._service, "pull", model, version, have)
             found = Version.from_nest(answer["version"])
@@ -230,9 +233,9 @@ class _Far:
                 return cached
             self._cache.discard(model, found.number)  # the number stood for other weights before a rewind
             self._cache.publish(model, answer["weights"], number=found.number, digest=found.digest)
-            return self._cache.get(model, found.number)
+            return self._cache.get(model, found.number, private=private)
 
-    def _cached(self, model: str, version: int | str) -> tuple[Version, Weights] | None:
+    def _cached(self, model: str, version: int | str, *, private: bool) -> tuple[Version, Weights] | None:
         """What the cache has under that number; of a name, what it last stood for."""
         if not isinstance(version, int):
             newest = self._newest.get(model)
@@ -242,7 +245,7 @@ class _Far:
         if number is None:
             return None
         try:
-            return self._cache.get(model, number)
+            return self._cache.get(model, number, private=private)
         except errors.DataError:  # not fetched yet, or no longer kept
             return None
 
@@ -262,8 +265,8 @@ class _Far:
     def versions(self, model: str) -> list[Version]:
         return [Version.from_nest(version) for version in _ask(self._service, "versions", model)]
 
-    def rewind(self, model: str, number: int | None) -> None:
-        _ask(self._service, "rewind", model, number)
+    def rewind(self, model: str, number: int | None) -> int:
+        return int(_ask(self._service, "rewind", model, number))
 
     def close(self) -> None:
         self._closed.set()

@@ -128,10 +128,11 @@ class WeightsService:
         return [version.to_nest() for version in self.store.versions(model)]
 
     @register
-    def rewind(self, model: str, number: int | None) -> None:
+    def rewind(self, model: str, number: int | None) -> int:
         """`VersionStore.rewind`."""
-        self.store.rewind(model, number)
+        goes_on_with = self.store.rewind(model, number)
         self._answer_waits()
+        return goes_on_with
 
     @register
     def statistics(self) -> dict[str, int]:

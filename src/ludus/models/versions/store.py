@@ -158,7 +158,7 @@ class VersionStore:
         return self.resolve(model, version)
 
     def hold(self, model: str, version: int | str = LATEST) -> Hold:
-        """Keep a version from retention until the hold is closed or this process has died. `rewind` heeds no holds.
+        """Keep a version from retention and `rewind` until the hold is closed or this process has died.
 
         For those who will need it later by its number, here or in another process. Raises `DataError` as `get` does.
         """
@@ -172,7 +172,7 @@ class VersionStore:
                 try:
                     read_file(path)
                     return hold
-                except FileNotFoundError:  # a rewind was quicker
+                except FileNotFoundError:  # `discard` was quicker
                     hold.close()
                     continue
                 except errors.DataError as error:
@@ -314,25 +314,27 @@ class VersionStore:
             if tags.pop(name, None) is not None:
                 self._write_tags(model, tags)
 
-    def rewind(self, model: str, number: int | None) -> None:
-        """Go back: `number` is the newest again (`None`: nothing is), and what came after it is removed, tags too.
+    def rewind(self, model: str, number: int | None) -> int:
+        """Go back to `number` (`None`: to the beginning): later versions are removed, unless tagged or held.
 
-        For a trainer that resumes from a checkpoint and will give the later numbers to other weights. Raises
-        `DataError` if that version is not there.
+        For a trainer that resumes from a checkpoint and will give the later numbers to other weights. Returns the
+        number for it to go on with: `number`, or one beyond the versions that stay. Raises `DataError` if `number` is
+        not there.
         """
         with files.lock(self._make_folder(model) / _LOCK):
             if number is not None and self._path(model, number) is None:
                 raise errors.DataError(self._missing(model, number))
-            newest = _NONE if number is None else number
-            counter = self._counters[model]
-            if max([counter[0], *(found for found, _ in self._paths(model))]) <= newest:
-                return
-            counter[1] += 1
-            counter[0] = newest
-            self._write_tags(model, {name: n for name, n in self.tags(model).items() if n <= newest})
-            for later, path in self._paths(model):
-                if later > newest:
-                    path.unlink(missing_ok=True)
+            last = _NONE if number is None else number
+            counter, tags = self._counters[model], self.tags(model)
+            later = {found: path for found, path in self._paths(model) if found > last}
+            stay = {found for found in later if found in tags.values()}
+            if len(stay) < len(later) or counter[0] > max([last, *stay]):
+                counter[1] += 1
+                counter[0] = max([last, *stay])  # before the files go: readers ask for the newest
+                stay |= {found for found in later.keys() - stay if not _unlink_unheld(later[found])}
+                counter[0] = max([last, *stay])
+                self._write_tags(model, {name: n for name, n in tags.items() if n <= last or n in stay})
+            return max([last, *stay]) + int(bool(stay) or number is None)
 
     def discard(self, model: str, number: int) -> None:
         """Remove one version, tagged or not; for caches. Removing nothing is not an error."""
@@ -510,15 +512,17 @@ def _hold_file(path: Path) -> int | None:
     return None
 
 
-def _unlink_unheld(path: Path) -> None:
+def _unlink_unheld(path: Path) -> bool:
+    """Remove a version's file, unless somebody holds it; whether it is gone."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return
+        return True
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.unlink(missing_ok=True)
-    except BlockingIOError:  # somebody holds it: a later publish looks again
-        return
+        return True
+    except BlockingIOError:  # a later publish looks again
+        return False
     finally:
         os.close(fd)

@@ -1,4 +1,4 @@
-"""Where the forward pass is run that actions are sampled from: in the simulator itself, or by an inference service."""
+"""Where the forward pass is run that actions are sampled from: in the simulator itself, or by inference workers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class InlineChooser:
 
 
 class RemoteChooser:
-    """An inference service, asked for the version that `version` says now."""
+    """Inference workers, asked for the version that `version` says now; `client` is a `ModelClient`."""
 
     is_remote = True
 
@@ -50,8 +50,8 @@ class RemoteChooser:
         self.version: int | str = "latest"
 
     def begin(self, obs: Nest, memory: Nest, first: NDArray[np.bool_]) -> Any:
-        return self._client.submit(self.version, obs, memory, first)
+        return self._client.ask(self.version, (obs,) if memory is None else (obs, memory, first), {})
 
     def finish(self, ticket: Any) -> tuple[NDArray[Any], Nest]:
-        answer = ticket.result()
-        return answer["params"], answer["memory"]
+        outputs = ticket.result()
+        return outputs["params"], outputs.get("memory")

@@ -14,9 +14,9 @@ import torch
 from ludus.core import Worlds
 from ludus.data.nest import Nest
 from ludus.learn.policies.policy import Policy, PolicySpec
+from ludus.models.client import ModelClient
 from ludus.models.versions.client import WeightsClient
 from ludus.services.buffer.client import BufferProducer
-from ludus.services.inference.client import InferenceClient
 from ludus.services.simulator.chooser import Chooser, InlineChooser, RemoteChooser
 from ludus.services.simulator.simulator import Simulator
 from ludus.workers.register import register
@@ -79,7 +79,7 @@ class SimulatorService(Worker):
         if self._inference is None:
             chooser = InlineChooser(self._policy.runner())
         else:
-            chooser = self._remote = RemoteChooser(InferenceClient(self._inference))
+            chooser = self._remote = RemoteChooser(ModelClient.of(self._inference))
         self._simulator = Simulator(
             settings.make_groups(),
             self._policy.head,

@@ -17,7 +17,7 @@ from ludus.data.nest import Nest
 from ludus.data.spec import ArraySpec
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.policies.policy import Policy, PolicySpec
-from ludus.services.inference.client import InferenceClient
+from ludus.models.client import ModelClient
 from ludus.workers.remote import Remote
 
 torch.set_num_threads(1)
@@ -60,6 +60,11 @@ def observe(spec: PolicySpec, num_rows: int, seed: int) -> tuple[Nest, Nest, np.
     return obs, memory, rng.random(num_rows) < 0.2
 
 
+def call_of(asked: tuple[Nest, Nest, np.ndarray]) -> tuple[Any, ...]:
+    """The arguments of a `forward`: a policy without memory is given observations only."""
+    return asked[:1] if asked[1] is None else asked
+
+
 def wait_until(is_so: Callable[[], Any], timeout_s: float = 30.0) -> None:
     until = time.monotonic() + timeout_s
     while not is_so():
@@ -71,7 +76,7 @@ class Asker:
     """Calls with pinned versions and compares each answer with the policy of that version, evaluated here."""
 
     def __init__(self, inference: Remote, out: str, *, versions: list[int], num_calls: int, seed: int) -> None:
-        self.client = InferenceClient(inference)
+        self.client = ModelClient.of(inference)
         self.out = Path(out)
         self.versions = versions
         self.num_calls = num_calls
@@ -84,8 +89,8 @@ class Asker:
         for call in range(self.num_calls):
             number = int(rng.choice(self.versions))
             obs, memory, first = observe(PLAIN, int(rng.integers(1, 9)), self.seed * 1000 + call)
-            answer = self.client.forward(number, obs, memory, first)
+            asked = self.client.ask(number, (obs,), {})
             params, _ = runners[number](obs, memory, first)
-            worst = max(worst, float(np.abs(answer["params"] - params).max()))
-            wrong += answer["version"] != number
+            worst = max(worst, float(np.abs(asked.result()["params"] - params).max()))
+            wrong += asked.version != number
         self.out.write_text(json.dumps({"worst": worst, "wrong": wrong}))

@@ -1,26 +1,25 @@
-"""What a model's host has done so far."""
+"""What the inference kernel of one model has done so far."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["HostStatistics"]
+from ludus.rpc.batching import BatchStatistics
+
+__all__ = ["KernelStats"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostStatistics:
-    num_calls: int
+class KernelStats(BatchStatistics):
     num_rows: int
-    num_batches: int  # forward passes
     num_failed: int  # calls
-    num_pending: int
-    max_pending: int
     num_loads: int  # versions loaded so far
     versions: tuple[int, ...]  # ready to run
     held: tuple[int, ...]
-    num_refused_versions: int  # that eager runs, because their backend could not, or was too far from it
+    num_refused_versions: int  # run by eager, because their backend could not load them or was too far from it
     backend: str
     busy_s: float
+    idle_s: float
 
     @property
     def mean_batch_rows(self) -> float:
