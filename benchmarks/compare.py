@@ -1,12 +1,12 @@
 """Two states of Ludus against each other: is the new one as fast as the old one, and does it learn the same weights?
 
-    python benchmarks/compare.py HEAD~20 .                  a table for people
-    python benchmarks/compare.py OLD NEW --json             the same, then one JSON object on the last line (DESIGN §9)
-    python benchmarks/compare.py HEAD~1 . --only weights    one minute: only the hashes
+    .venv/bin/python benchmarks/compare.py HEAD~20 .                  a table for people
+    .venv/bin/python benchmarks/compare.py OLD NEW --json             then one JSON object on the last line (DESIGN §9)
+    .venv/bin/python benchmarks/compare.py HEAD~1 . --only weights    one minute: only the hashes
 
-A state is a folder with a checkout, or a revision of this repository. Both run with the same interpreter and the same
-libraries, in turns, each round beginning with the other one; medians are compared. Exits with 0 if every ratio new ÷
-old is at least 0.97 and all hashes are equal.
+A state is a folder with a checkout, or a revision of this repository. Both run with the interpreter and the libraries
+of this script, in turns, each round beginning with the other one; medians are compared. Exits with 0 if every ratio
+new ÷ old is at least 0.97 and all hashes are equal.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from typing import Any, NamedTuple
 
 from field import Entry, Field, Progress, Row
 from gateway_contestants.heat import Served, run_heat
-from harness import ROOT, BenchmarkError, Child, Stage, conclude, make_environments
+from harness import ROOT, BenchmarkError, Child, Stage, conclude
 from loadgen.generator import LoadGenerator
 from train_contestants.run import Run
 
 BAR = 0.97
-PYTHON = ROOT / ".venv" / "bin" / "python"
 GIVE_UP_S = 300.0
 START_S = 180.0
 OBSERVATION_BYTES = 4 * 84 * 84
@@ -93,7 +92,7 @@ def make_side(name: str, state: str, folder: Path) -> Side:
             raise BenchmarkError(f"{state!r} is neither a checkout nor a revision: {archive.stderr.decode().strip()}")
         subprocess.run(["tar", "-x", "-C", str(root)], input=archive.stdout, check=True)
     script = folder / f"python-{name}"
-    script.write_text(f'#!/bin/sh\nPYTHONPATH="{root / "src"}" exec "{PYTHON}" "$@"\n')
+    script.write_text(f'#!/bin/sh\nPYTHONPATH="{root / "src"}" exec "{sys.executable}" "$@"\n')
     script.chmod(0o755)
     return Side(name, root, str(script))
 
@@ -214,8 +213,6 @@ class Comparison:
 
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
-    progress.step("setting up")
-    make_environments("setup")
     with Stage() as stage:
         sides = [make_side(name, state, stage.folder) for name, state in (("old", args.old), ("new", args.new))]
         comparison = Comparison(sides, rounds=args.rounds, stage=stage, progress=progress)

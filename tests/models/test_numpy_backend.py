@@ -67,6 +67,18 @@ def test_it_gives_what_eager_gives_and_is_verified(kind: str, has_value: bool) -
         assert one.dtype == other.dtype
 
 
+def test_versions_do_not_change_each_other_or_the_module() -> None:
+    source = definition("normalised").source()
+    own = {name: array.copy() for name, array in as_arrays(source.module).items()}
+    backend, rows = NumpyBackend(source), np.ones((3, 4), np.float32)
+    handle = backend.load(own)
+    before = backend.run(handle, (rows,), {})
+    other = backend.load({name: array * 2 for name, array in own.items()})
+    assert not np.allclose(backend.run(other, (rows,), {})["params"], before["params"])
+    np.testing.assert_array_equal(backend.run(handle, (rows,), {})["params"], before["params"])
+    assert all(np.array_equal(array, own[name]) for name, array in as_arrays(source.module).items())
+
+
 def test_many_rows_are_run_by_torch() -> None:
     source = definition("tanh").source()
     backend, rows = NumpyBackend(source), np.random.default_rng(0).standard_normal((600, 4)).astype(np.float32)
