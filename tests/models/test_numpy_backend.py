@@ -73,7 +73,7 @@ def test_versions_do_not_change_each_other_or_the_module() -> None:
     backend, rows = NumpyBackend(source), np.ones((3, 4), np.float32)
     handle = backend.load(own)
     before = backend.run(handle, (rows,), {})
-    other = backend.load({name: array * 2 for name, array in own.items()})
+    other = backend.load({name: np.asarray(array * 2) for name, array in own.items()})
     assert not np.allclose(backend.run(other, (rows,), {})["params"], before["params"])
     np.testing.assert_array_equal(backend.run(handle, (rows,), {})["params"], before["params"])
     assert all(np.array_equal(array, own[name]) for name, array in as_arrays(source.module).items())

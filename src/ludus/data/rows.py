@@ -138,23 +138,19 @@ class Layouts:
 
     def take(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[RowLayout, Leaves]:
         """The layout of one row, and its leaves. Raises `SpecError` for what the model cannot take."""
-        for layout in self._known:
-            leaves = layout.take(args, kwargs)
-            if leaves is not None:
-                return layout, leaves
-        layout = self._add(RowLayout.of(args, kwargs))
-        leaves = layout.take(args, kwargs)
-        assert leaves is not None, "it is made of the same arguments"
-        return layout, leaves
+        return self._find(RowLayout.take, RowLayout.of, args, kwargs)
 
     def take_rows(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[RowLayout, Leaves]:
         """The same for arguments that have a row axis."""
+        return self._find(RowLayout.take_rows, RowLayout.of_rows, args, kwargs)
+
+    def _find(self, take: Any, make: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[RowLayout, Leaves]:
         for layout in self._known:
-            leaves = layout.take_rows(args, kwargs)
+            leaves = take(layout, args, kwargs)
             if leaves is not None:
                 return layout, leaves
-        layout = self._add(RowLayout.of_rows(args, kwargs))
-        leaves = layout.take_rows(args, kwargs)
+        layout = self._add(make(args, kwargs))
+        leaves = take(layout, args, kwargs)
         assert leaves is not None, "it is made of the same arguments"
         return layout, leaves
 

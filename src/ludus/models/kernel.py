@@ -422,6 +422,7 @@ class Kernel:
 
     def close(self) -> None:
         """Fail all calls that wait. Holds stay until they are released, or closed by their owner."""
+        self._store.close()
         if self._loader is not None:
             self._loader.shutdown(cancel_futures=True)
         self.refuse_pending(errors.Unreachable(f"the model {self.name!r} is closed here; the call was not run"))

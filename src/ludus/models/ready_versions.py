@@ -25,7 +25,7 @@ Ready = tuple[Backend, Any]
 
 
 class VersionSource(Protocol):
-    """Where weights come from: `VersionStore`, or `WeightsClient`, which reaches other hosts."""
+    """Where weights come from: `VersionStore`, or `FarVersions` on another host."""
 
     def num_rewinds(self, model: str) -> int: ...
 
@@ -34,6 +34,8 @@ class VersionSource(Protocol):
     def get(
         self, model: str, version: int | str = LATEST, *, private: bool = False
     ) -> tuple[Version, dict[str, NDArray[Any]]]: ...
+
+    def close(self) -> None: ...
 
 
 class Holds:

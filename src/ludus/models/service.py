@@ -16,7 +16,7 @@ from ludus.models.definition import Definition, ModelFolder
 from ludus.models.kernel import Kernel
 from ludus.models.settings import ModelSettings
 from ludus.models.torch_weights import as_arrays
-from ludus.models.versions.client import WeightsClient
+from ludus.models.versions.client import connect
 from ludus.rpc.deferred import Deferred
 from ludus.workers.register import register
 from ludus.workers.server import WorkerServer
@@ -62,7 +62,6 @@ class ModelService(Worker):
         self._given = {"max_batch": max_batch, "num_threads": num_threads, "backend": backend}
         ModelSettings().changed({**self._given, "keep": keep_versions})  # raises
         self._keep_versions = keep_versions
-        self._weights: WeightsClient | None = None
         self._kernel: Kernel | None = None
         self._error: Exception | None = None
         self._try_again = 0.0
@@ -88,11 +87,10 @@ class ModelService(Worker):
 
     def _make_policy(self, spec: PolicySpec) -> Kernel:
         module = ServedPolicy(spec, has_value=False)
-        self._weights = WeightsClient(self._source)
         kernel = Kernel(
             self._name,
             Definition(module=module, forward_args=module.example()),
-            self._weights,
+            connect(self._source),
             settings=ModelSettings(backend="numpy").changed(self._given),
             keep_versions=self._keep_versions,
             wake=self.server.wake,
@@ -158,8 +156,6 @@ class ModelService(Worker):
         return {**asdict(stats), "mean_batch_rows": stats.mean_batch_rows}
 
     def _exit(self) -> None:
-        if self._weights is not None:
-            self._weights.close()
         if self._kernel is not None:
             self._kernel.close()
 

@@ -6,7 +6,7 @@ import functools
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -89,8 +89,8 @@ class Verification:
         return cls(asked=nest["asked"], chosen=nest["chosen"], reports=tuple(reports))
 
     def __str__(self) -> str:
-        told = "; ".join(str(report) for report in self.reports)
-        return f"{self.chosen} runs ({self.asked} was asked for){': ' if told else ''}{told}"
+        reports = "; ".join(str(report) for report in self.reports)
+        return f"{self.chosen} runs ({self.asked} was asked for){': ' if reports else ''}{reports}"
 
 
 def example_calls(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Call]:
@@ -190,7 +190,7 @@ def choose(
                 continue
             report = compare(reference, (backend, handle), calls, tolerance=tolerance)
         if asked == "auto" and report.is_verified and calls:
-            report = BackendReport(**{**_fields(report), "rows_per_s": _rate(backend, handle, calls)})
+            report = replace(report, rows_per_s=_rate(backend, handle, calls))
         reports.append(report)
         if report.is_verified:
             backends[name] = backend
@@ -209,10 +209,6 @@ def why_not(error: Exception) -> str:
     if isinstance(error, BackendUnavailable):
         return str(error)
     return f"it cannot run this module: {type(error).__name__}: {error}"
-
-
-def _fields(report: BackendReport) -> dict[str, Any]:
-    return {name: getattr(report, name) for name in report.__dataclass_fields__}
 
 
 def _rate(backend: Backend, handle: Any, calls: Sequence[Call]) -> float:

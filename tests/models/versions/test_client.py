@@ -13,7 +13,7 @@ import pytest
 
 from ludus import errors, launch
 from ludus.models.versions import client as clients
-from ludus.models.versions.client import WeightsClient
+from ludus.models.versions.client import FarVersions, Subscription, connect
 from ludus.models.versions.service import WeightsService
 from ludus.models.versions.store import VersionStore
 from ludus.program import Program
@@ -35,7 +35,7 @@ class Reader:
     """Reads what is there as a process on another host would, and writes down what it got."""
 
     def __init__(self, service: Remote, cache: str, out: str) -> None:
-        self.weights = WeightsClient(service, cache=cache, is_far=True)
+        self.weights = connect(service, cache=cache, is_far=True)
         self.out = out
 
     def run(self) -> None:
@@ -54,13 +54,13 @@ def remote(tmp_path: Path) -> Iterator[Remote]:
 
 
 @pytest.fixture(params=["near", "far"])
-def client(request: pytest.FixtureRequest, remote: Remote, tmp_path: Path) -> Iterator[WeightsClient]:
-    client = WeightsClient(remote, cache=tmp_path / "cache", is_far=request.param == "far")
+def client(request: pytest.FixtureRequest, remote: Remote, tmp_path: Path) -> Iterator[VersionStore | FarVersions]:
+    client = connect(remote, cache=tmp_path / "cache", is_far=request.param == "far")
     yield client
     client.close()
 
 
-def test_publish_latest_get(client: WeightsClient) -> None:
+def test_publish_latest_get(client: VersionStore | FarVersions) -> None:
     assert client.latest("policy") is None
     published = client.publish("policy", weights(2), number=0)
     wait_until(lambda: client.latest("policy") == 0)
@@ -71,7 +71,7 @@ def test_publish_latest_get(client: WeightsClient) -> None:
     assert [version.number for version in client.versions("policy")] == [0]
 
 
-def test_tags_work_from_afar(client: WeightsClient) -> None:
+def test_tags_work_from_afar(client: VersionStore | FarVersions) -> None:
     for number in range(2):
         client.publish("policy", weights(number), number=number)
     client.tag("policy", "best", 0)
@@ -85,8 +85,8 @@ def test_tags_work_from_afar(client: WeightsClient) -> None:
         client.get("policy", "best")
 
 
-def test_a_subscription_tells_of_every_newer_version_once(client: WeightsClient) -> None:
-    subscription = client.subscribe("policy")
+def test_a_subscription_tells_of_every_newer_version_once(client: VersionStore | FarVersions) -> None:
+    subscription = Subscription(client, "policy")
     assert subscription.newer(than=None) is None
     for number in (3, 4):
         client.publish("policy", weights(number), number=number)
@@ -97,8 +97,8 @@ def test_a_subscription_tells_of_every_newer_version_once(client: WeightsClient)
         assert subscription.newer(than=number) is None
 
 
-def test_after_a_rewind_the_same_number_is_got_anew(client: WeightsClient) -> None:
-    subscription = client.subscribe("policy")
+def test_after_a_rewind_the_same_number_is_got_anew(client: VersionStore | FarVersions) -> None:
+    subscription = Subscription(client, "policy")
     for number in range(2):
         client.publish("policy", weights(number), number=number)
     wait_until(lambda: client.latest("policy") == 1)
@@ -113,8 +113,8 @@ def test_after_a_rewind_the_same_number_is_got_anew(client: WeightsClient) -> No
 
 
 def test_a_service_on_this_host_is_not_asked_for_bytes(remote: Remote, tmp_path: Path) -> None:
-    client = WeightsClient(remote)
-    assert not client.is_far
+    client = connect(remote)
+    assert isinstance(client, VersionStore)
     client.publish("policy", weights(1), number=0)
     assert client.get("policy")[0].number == 0
     assert remote.statistics()["num_published"] == remote.statistics()["num_pulled"] == 0
@@ -122,15 +122,15 @@ def test_a_service_on_this_host_is_not_asked_for_bytes(remote: Remote, tmp_path:
 
 
 def test_a_folder_will_do_without_a_service(tmp_path: Path) -> None:
-    client = WeightsClient(tmp_path)
+    client = connect(tmp_path)
     client.publish("policy", weights(1), number=0)
-    assert WeightsClient(str(tmp_path)).get("policy")[0].number == client.resolve("policy") == 0
-    with pytest.raises(errors.DataError, match="no version 'latest' yet"):
+    assert connect(str(tmp_path)).get("policy")[0].number == client.resolve("policy") == 0
+    with pytest.raises(errors.DataError, match="no version 'latest'"):
         client.resolve("nobody")
 
 
 def test_latest_from_afar_follows_what_others_publish(remote: Remote, tmp_path: Path) -> None:
-    client = WeightsClient(remote, cache=tmp_path / "cache", is_far=True)
+    client = connect(remote, cache=tmp_path / "cache", is_far=True)
     assert client.latest("policy") is None
     VersionStore(tmp_path / "versions").publish("policy", weights(1), number=5)
     wait_until(lambda: client.latest("policy") == 5)
@@ -151,7 +151,7 @@ def test_a_host_fetches_a_version_once_for_all_its_processes(tmp_path: Path) -> 
 
 
 def test_an_old_version_can_be_fetched_after_newer_ones(remote: Remote, tmp_path: Path) -> None:
-    client = WeightsClient(remote, cache=tmp_path / "cache", is_far=True)
+    client = connect(remote, cache=tmp_path / "cache", is_far=True)
     client.publish("policy", weights(0), number=0)
     client.tag("policy", "first", 0)
     for number in range(1, 4):
@@ -177,13 +177,13 @@ def test_caches_have_a_place_of_their_own_and_old_ones_are_removed(
     assert not first.exists()
 
 
-def test_a_name_that_is_no_folder_is_refused(client: WeightsClient) -> None:
+def test_a_name_that_is_no_folder_is_refused(client: VersionStore | FarVersions) -> None:
     with pytest.raises(errors.DataError, match="cannot name a model"):
         client.get("../up")
     with pytest.raises(errors.DataError, match="cannot name a model"):
         client.latest("../up")
 
 
-def test_numbers_may_be_numpy_scalars(client: WeightsClient) -> None:
+def test_numbers_may_be_numpy_scalars(client: VersionStore | FarVersions) -> None:
     client.publish("policy", weights(1), number=np.int64(3))  # type: ignore[arg-type]
     assert client.get("policy", np.int64(3))[0].number == client.resolve("policy", np.int64(3)) == 3  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from ludus.learn.networks.twin import TwinMLP
 if TYPE_CHECKING:
     from ludus.learn.policies.policy import Policy
 
-__all__ = ["MAX_NUMPY_ROWS", "NumpyRunner", "Runner", "TorchRunner", "runner_for"]
+__all__ = ["MAX_NUMPY_ROWS", "NumpyRunner", "Runner", "TorchRunner", "runner_for", "step"]
 
 MAX_NUMPY_ROWS = 512  # beyond, torch's threads and vectorisation win
 
@@ -50,14 +50,19 @@ class TorchRunner:
     ) -> tuple[NDArray[Any], Nest]:
         policy = self._policy
         with torch.inference_mode():
-            tensors = nests.map(_tensor, obs)
             if not policy.is_recurrent:
-                params, _value = policy.evaluate(tensors)
-                return params.numpy(force=True), None
-            assert first is not None
-            stepped = nests.map(lambda leaf: leaf.unsqueeze(0), tensors)
-            params, _value, after = policy.advance(stepped, nests.map(_tensor, memory), _tensor(first).unsqueeze(0))
-            return params[0].numpy(force=True), nests.map(lambda leaf: leaf.numpy(force=True), after)
+                return policy.evaluate(nests.map(_tensor, obs))[0].numpy(force=True), None
+            params, _value, after = step(policy, *(nests.map(_tensor, each) for each in (obs, memory, first)))
+            return params.numpy(force=True), nests.map(lambda leaf: leaf.numpy(force=True), after)
+
+
+def step(policy: Policy, obs: Nest, memory: Nest, first: Any) -> tuple[Any, Any, Nest]:
+    """Parameters, values and the memory afterwards, of one step of N rows, as tensors."""
+    if not policy.is_recurrent:
+        return *policy.evaluate(obs), None
+    one_step = nests.map(lambda leaf: leaf.unsqueeze(0), obs)
+    params, value, after = policy.advance(one_step, memory, first.unsqueeze(0))
+    return params[0], value[0], after
 
 
 class NumpyRunner:

@@ -12,6 +12,7 @@ import torch
 
 from ludus.data import nest as nests
 from ludus.data.nest import Nest
+from ludus.learn.policies import runner as runners
 from ludus.learn.policies.policy import Policy, PolicySpec
 
 __all__ = ["ServedPolicy"]
@@ -29,15 +30,8 @@ class ServedPolicy(Policy):
         self.has_value = has_value
 
     def forward(self, obs: Nest, memory: Nest = None, first: torch.Tensor | None = None) -> dict[str, Any]:
-        if not self.is_recurrent:
-            params, value = self.evaluate(obs)
-            outputs = {"params": params}
-        else:
-            one_step = nests.map(lambda leaf: leaf.unsqueeze(0), obs)
-            assert first is not None
-            params, value, after = self.advance(one_step, memory, first.unsqueeze(0))
-            value = value.squeeze(0)
-            outputs = {"params": params.squeeze(0), "memory": after}
+        params, value, after = runners.step(self, obs, memory, first)
+        outputs = {"params": params} if after is None else {"params": params, "memory": after}
         if self.has_value:
             outputs["value"] = self.in_rewards(value)
         return outputs

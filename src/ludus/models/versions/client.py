@@ -1,9 +1,9 @@
-"""Weights for whoever needs them: straight from the folder on its own host, through a cache of the host elsewhere.
+"""Versions for their readers: straight from the folder on its own host, through a cache of the host elsewhere.
 
-weights = WeightsClient(remote)                  # or WeightsClient(folder)
-weights.publish("policy", policy.weights(), number=12)
-version, arrays = weights.get("policy")          # views of one file for all processes of this host
-policies = weights.subscribe("policy")
+versions = connect(remote)                       # or connect(folder)
+versions.publish("policy", policy.weights(), number=12)
+version, arrays = versions.get("policy")         # views of one file for all processes of this host
+policies = Subscription(versions, "policy")
 if (newer := policies.newer(than=version.number)) is not None: ...
 """
 
@@ -27,7 +27,7 @@ from ludus.models.versions.store import LATEST, Version, VersionStore, check_mod
 from ludus.rpc.address import host_id, runtime_folder
 from ludus.rpc.call import Pending
 
-__all__ = ["Subscription", "Weights", "WeightsClient"]
+__all__ = ["FarVersions", "Subscription", "Weights", "connect"]
 
 _log = logging.getLogger(__name__)
 _SHARED_MEMORY = Path("/dev/shm")
@@ -45,143 +45,52 @@ class _Remote(Protocol):
     def submit(self, command: str, *args: Any, **kwargs: Any) -> Pending: ...
 
 
-class WeightsClient:
-    """One for each process; safe to share between threads.
+def connect(
+    source: _Remote | Path | str, *, cache: Path | str | None = None, keep: int = 4, is_far: bool | None = None
+) -> VersionStore | FarVersions:
+    """The versions in a folder on this host, or of a `WeightsService`. One for each process; threads may share it.
 
-    `source` is a folder on this host, or the remote of a `WeightsService`. If the service's folder is on this host, it
-    is used directly, and the service's process is not spoken to again. Otherwise versions are fetched, once for the
-    whole host, into `cache`, a folder that all processes here share (by default one in shared memory, named after the
-    service's), and a thread keeps `latest` fresh. `is_far` decides this by hand.
+    If the service's folder is on this host, it is used directly, and the service's process is not called again.
+    Otherwise versions are fetched, once for the whole host, into `cache`, a folder that all processes here share (by
+    default one in shared memory, named after the service's). `is_far` overrides this choice.
     """
-
-    def __init__(
-        self,
-        source: _Remote | Path | str,
-        *,
-        cache: Path | str | None = None,
-        keep: int = 4,
-        is_far: bool | None = None,
-    ) -> None:
-        self._source: _Near | _Far
-        if isinstance(source, str | Path):
-            self._source = _Near(VersionStore(source, keep=keep))
-            return
-        where = _ask(source, "where")
-        if is_far is None:
-            is_far = where["host"] != host_id() or not Path(where["folder"]).is_dir()
-        if not is_far:
-            self._source = _Near(VersionStore(where["folder"], keep=where["keep"]))
-        else:
-            folder = Path(cache) if cache is not None else _cache_folder(where["host"], where["folder"])
-            self._source = _Far(source, VersionStore(folder, keep=where["keep"]))
-
-    @property
-    def is_far(self) -> bool:
-        """Whether the versions' folder is on another host."""
-        return isinstance(self._source, _Far)
-
-    def latest(self, model: str) -> int | None:
-        """The newest number; `None` before the first. No system call: ask as often as you like.
-
-        Far from the folder it may be a round trip old, or older while the service cannot be reached.
-        """
-        return self._source.latest(model)
-
-    def num_rewinds(self, model: str) -> int:
-        """How often the model was rewound: after that a number may stand for other weights."""
-        return self._source.num_rewinds(model)
-
-    def resolve(self, model: str, version: int | str = LATEST) -> int:
-        """The number that is meant. Raises `DataError` for a tag that does not exist, or before the first version."""
-        if not isinstance(version, str):
-            return int(version)
-        number = self.latest(model) if version == LATEST else self.tags(model).get(version)
-        if number is None:
-            raise errors.DataError(f"{model!r} has no version {version!r} yet")
-        return number
-
-    def get(self, model: str, version: int | str = LATEST, *, private: bool = False) -> tuple[Version, Weights]:
-        """A version by number, tag or "latest", and its arrays, read-only. Raises `DataError` if it is not there.
-
-        `private`: as in `VersionStore.get`.
-        """
-        return self._source.get(model, version if isinstance(version, str) else int(version), private=private)
-
-    def publish(
-        self, model: str, weights: Mapping[str, NDArray[Any]], *, number: int, digest: str | None = None
-    ) -> Version:
-        """`VersionStore.publish`, here or there."""
-        return self._source.publish(model, weights, number, digest or digest_of(dict(weights)))
-
-    def tag(self, model: str, name: str, number: int) -> None:
-        """`VersionStore.tag`."""
-        self._source.tag(model, name, number)
-
-    def untag(self, model: str, name: str) -> None:
-        """`VersionStore.untag`."""
-        self._source.untag(model, name)
-
-    def tags(self, model: str) -> dict[str, int]:
-        """`VersionStore.tags`."""
-        return self._source.tags(model)
-
-    def versions(self, model: str) -> list[Version]:
-        """`VersionStore.versions`."""
-        return self._source.versions(model)
-
-    def rewind(self, model: str, number: int | None) -> int:
-        """`VersionStore.rewind`."""
-        return self._source.rewind(model, number)
-
-    def subscribe(self, model: str) -> Subscription:
-        return Subscription(self, model)
-
-    def close(self) -> None:
-        """Stop listening. Arrays that were got stay valid."""
-        self._source.close()
+    if isinstance(source, str | Path):
+        return VersionStore(source, keep=keep)
+    where = _ask(source, "where")
+    if is_far is None:
+        is_far = where["host"] != host_id() or not Path(where["folder"]).is_dir()
+    if not is_far:
+        return VersionStore(where["folder"], keep=where["keep"])
+    folder = Path(cache) if cache is not None else _cache_folder(where["host"], where["folder"])
+    return FarVersions(source, VersionStore(folder, keep=where["keep"]))
 
 
 class Subscription:
     """The newest version of one model, whenever there is one."""
 
-    def __init__(self, weights: WeightsClient, model: str) -> None:
-        self._weights = weights
+    def __init__(self, versions: VersionStore | FarVersions, model: str) -> None:
+        self._versions = versions
         self.model = model
-        self._num_rewinds = weights.num_rewinds(model)
+        self._num_rewinds = versions.num_rewinds(model)
 
     def newer(self, than: int | None) -> tuple[Version, Weights] | None:
         """The newest version if it is another than `than`; after a rewind its number may be lower. Never waits long."""
-        newest = self._weights.latest(self.model)
+        newest = self._versions.latest(self.model)
         if newest is None:
             return None
-        num_rewinds = self._weights.num_rewinds(self.model)
+        num_rewinds = self._versions.num_rewinds(self.model)
         if newest == than and num_rewinds == self._num_rewinds:
             return None
-        found = self._weights.get(self.model)
+        found = self._versions.get(self.model)
         self._num_rewinds = num_rewinds
         return found
 
 
-class _Near:
-    """The folder is on this host."""
+class FarVersions:
+    """A `VersionStore` on another host, for its readers and publishers: a cache of this host is filled by calls.
 
-    def __init__(self, store: VersionStore) -> None:
-        self._store = store
-        self.latest = store.latest
-        self.num_rewinds = store.num_rewinds
-        self.get = store.get
-        self.tag, self.untag, self.tags = store.tag, store.untag, store.tags
-        self.versions = store.versions
-        self.rewind = store.rewind
-
-    def publish(self, model: str, weights: Mapping[str, NDArray[Any]], number: int, digest: str) -> Version:
-        return self._store.publish(model, weights, number=number, digest=digest)
-
-    def close(self) -> None: ...
-
-
-class _Far:
-    """The folder is elsewhere: a cache of this host is filled by calls."""
+    A thread for each model keeps `latest` fresh: it may be a round trip old, or older while the service is lost.
+    """
 
     def __init__(self, service: _Remote, cache: VersionStore) -> None:
         self._service = service
@@ -195,6 +104,14 @@ class _Far:
 
     def num_rewinds(self, model: str) -> int:
         return (self._newest.get(model) or self._listen(model))[1]
+
+    def resolve(self, model: str, version: int | str = LATEST) -> int:
+        if not isinstance(version, str):
+            return int(version)
+        number = self.latest(model) if version == LATEST else self.tags(model).get(version)
+        if number is None:
+            raise errors.DataError(f"{model!r} has no version {version!r} yet")
+        return number
 
     def _listen(self, model: str) -> tuple[int | None, int]:
         with self._lock:
@@ -220,9 +137,10 @@ class _Far:
             is_lost = False
             self._newest[model] = tuple(newest)
 
-    def get(self, model: str, version: int | str, *, private: bool) -> tuple[Version, Weights]:
-        """From the cache, filled by whoever comes first; the others wait for it and then read the same file."""
+    def get(self, model: str, version: int | str = LATEST, *, private: bool = False) -> tuple[Version, Weights]:
+        """From the cache, which the first process fills; the others wait for it and then read the same file."""
         check_model(model)
+        version = version if isinstance(version, str) else int(version)
         self._cache.folder.mkdir(parents=True, exist_ok=True)
         with files.lock(self._cache.folder / f".{model}.fetch", timeout_s=_PATIENCE_S * 2):
             cached = self._cached(model, version, private=private)
@@ -249,8 +167,11 @@ class _Far:
         except errors.DataError:  # not fetched yet, or no longer kept
             return None
 
-    def publish(self, model: str, weights: Mapping[str, NDArray[Any]], number: int, digest: str) -> Version:
-        return Version.from_nest(_ask(self._service, "publish", model, dict(weights), number, digest))
+    def publish(
+        self, model: str, weights: Mapping[str, NDArray[Any]], *, number: int, digest: str | None = None
+    ) -> Version:
+        digest = digest or digest_of(dict(weights))
+        return Version.from_nest(_ask(self._service, "publish", model, dict(weights), int(number), digest))
 
     def tag(self, model: str, name: str, number: int) -> None:
         _ask(self._service, "tag", model, name, number)
@@ -269,6 +190,7 @@ class _Far:
         return int(_ask(self._service, "rewind", model, number))
 
     def close(self) -> None:
+        """Stop listening. Arrays that were read stay valid."""
         self._closed.set()
 
 

@@ -342,6 +342,9 @@ class VersionStore:
         if path is not None:
             path.unlink(missing_ok=True)
 
+    def close(self) -> None:
+        """Nothing to do here; `FarVersions` stops listening."""
+
     # -- the folder ---------------------------------------------------------------------------------------------
 
     def _folder(self, model: str) -> Path:

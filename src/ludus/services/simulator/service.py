@@ -15,7 +15,7 @@ from ludus.core import Worlds
 from ludus.data.nest import Nest
 from ludus.learn.policies.policy import Policy, PolicySpec
 from ludus.models.client import ModelClient
-from ludus.models.versions.client import WeightsClient
+from ludus.models.versions.client import connect
 from ludus.services.buffer.client import BufferProducer
 from ludus.services.simulator.chooser import Chooser, InlineChooser, RemoteChooser
 from ludus.services.simulator.simulator import Simulator
@@ -54,7 +54,7 @@ class SimulatorService(Worker):
         weights: Any,
         inference: Remote | None = None,
     ) -> None:
-        """`weights` is a source for `WeightsClient`."""
+        """`weights` is the remote of a `WeightsService`, or a folder."""
         super().__init__(server)
         self._settings = settings
         self._index = int(server.worker_name.rpartition("/")[2])
@@ -69,7 +69,7 @@ class SimulatorService(Worker):
     def _start(self) -> None:
         torch.set_num_threads(1)
         settings = self._settings
-        self._weights = WeightsClient(self._source)
+        self._weights = connect(self._source)
         # async: one that is started again does not play the same again. Sync: the seed alone decides.
         begun_at = (self._weights.latest(settings.model) or 0) if settings.is_async else 0
         self._policy = Policy(settings.policy)
