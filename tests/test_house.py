@@ -21,8 +21,7 @@ DOORS = {
         "data/batch.py",
         "learn/",
         "services/simulator/service.py",
-        "services/inference/service.py",
-        "services/model/",
+        "models/",
         "services/trainer/ranks.py",
         "experiment/wiring.py",
         "remote/buffer.py",
@@ -38,11 +37,11 @@ DOORS = {
     "mpe2": {"envs/pettingzoo.py"},
     "matplotlib": {"experiment/plot.py"},
     "tensorboard": set(),
-    "cloudpickle": {"launch/spec.py", "services/model/definition.py"},
+    "cloudpickle": {"launch/spec.py", "models/definition.py"},
     "httptools": {"gateway/http/connection.py"},
     "uvloop": {"gateway/loop.py"},
-    "onnx": {"services/model/backends/onnx.py", "services/model/backends/int8.py"},
-    "onnxruntime": {"services/model/backends/onnx.py"},
+    "onnx": {"models/backends/onnx.py", "models/backends/int8.py"},
+    "onnxruntime": {"models/backends/onnx.py"},
 }
 
 

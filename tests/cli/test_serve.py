@@ -21,11 +21,11 @@ from ludus.data import nest as nests
 from ludus.data.spec import ArraySpec
 from ludus.errors import ConfigError
 from ludus.gateway.client import GameClient, GameError
+from ludus.models.versions.store import VersionStore
 from ludus.remote import promotion
 from ludus.remote.example_request import example_curl
 from ludus.remote.policy_actor import _as_spec, decode_body
 from ludus.remote.serving import serve, shares_of
-from ludus.services.weights.store import VersionStore
 
 CLIENTS = Path(__file__).parent.parent.parent / "clients"
 

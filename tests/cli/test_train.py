@@ -112,12 +112,33 @@ def test_a_misspelt_environment_is_answered_with_the_nearest(tmp_path: Path) -> 
     assert "Traceback" not in done.stderr
 
 
+def test_inference_workers_run_the_policy_by_the_backend_that_is_named(tmp_path: Path) -> None:
+    words = ["train", "ppo", "CartPole-v1", "--steps", "512", "--simulators", "1", "--groups", "1", *SMALL, "--json"]
+    inline = json.loads(_ludus(tmp_path, *words).stdout)
+    for backend in ("numpy", "onnx"):
+        own = ["--inference", "1", "--inference-backend", backend, "--trial", backend]
+        result = json.loads(_ludus(tmp_path, *words, *own).stdout)
+        log = (tmp_path / "trials" / backend / "logs" / "inference-0.log").read_text()
+        assert f"{backend} runs ({backend} was asked for)" in log
+        assert result["steps"] == inline["steps"]
+        if backend == "numpy":
+            assert result["weights_hash"] == inline["weights_hash"], "what the simulator itself would have done"
+
+
 def test_help_shows_the_settings_of_the_algorithm_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--help"]) == 0
     assert "--clip" not in capsys.readouterr().out
     assert main(["train", "ppo", "CartPole-v1", "--help"]) == 0
     out = capsys.readouterr().out
-    for flag in ("--clip", "--learning-rate", "--hidden", "--steps", "--checkpoint-seconds", "--json"):
+    for flag in (
+        "--clip",
+        "--learning-rate",
+        "--hidden",
+        "--steps",
+        "--checkpoint-seconds",
+        "--inference-backend",
+        "--json",
+    ):
         assert flag in out
     assert main(["train", "a2c", "--help"]) == 0
     assert "--clip" not in capsys.readouterr().out

@@ -71,6 +71,8 @@ def test_settings_are_parsed_from_text() -> None:
         ({"env_args": "{"}, "not JSON"),
         ({"flow": "async", "simulators": 0}, "use flow=sync, or simulators=1"),
         ({"inference": 1, "simulators": 0}, "give simulators=1 or more"),
+        ({"inference_backend": "onnx"}, "give inference=1 or more"),
+        ({"inference": 1, "inference_backend": "onxx"}, "Did you mean 'onnx'"),
         ({"trainers": 2, "simulators": 3}, "a multiple of 2"),
         ({"groups": 4, "num_envs": 2}, "4 groups need as many environments"),
     ],

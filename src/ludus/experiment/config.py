@@ -23,6 +23,7 @@ from ludus.experiment import presets
 from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.algorithm import AlgorithmConfig
 from ludus.learn.networks.config import NetworkConfig
+from ludus.models.settings import BACKENDS
 from ludus.options import option
 
 __all__ = ["MAX_SEED", "Config", "TrainConfig", "parse_env_args", "resolve"]
@@ -50,6 +51,12 @@ class TrainConfig:
     groups: int | None = option(None, help="groups of environments in a simulator; none: as fits", minimum=1)
     env_threads: int = option(1, help="threads of environments that have their own (ALE, EnvPool)", minimum=1)
     inference: int = option(0, help="inference workers; 0: each simulator runs the policy itself", minimum=0)
+    inference_backend: str = option(
+        "numpy",
+        help="how inference workers run the policy: numpy for small MLPs and torch for others; all but eager are "
+        "compared with it first; auto: the fastest",
+        choices=BACKENDS,
+    )
     trainers: int = option(1, help="ranks that train together, each on its share of the simulators", minimum=1)
     hang_seconds: float = option(
         300.0, help="a simulator or inference worker without progress for so long is replaced; 0: never", minimum=0.0
@@ -118,6 +125,10 @@ class Config:
         if train.inference and self.num_simulators == 0:
             raise ConfigError(
                 "inference workers are for simulators in processes of their own: give simulators=1 or more."
+            )
+        if train.inference_backend != "numpy" and not train.inference:
+            raise ConfigError(
+                f"inference_backend={train.inference_backend} is for inference workers: give inference=1 or more."
             )
         if self.num_simulators and self.num_simulators % train.trainers:
             raise ConfigError(

@@ -28,9 +28,11 @@ from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.algorithm import Algorithm
 from ludus.learn.algorithms.learner import Learner, Ranks
 from ludus.learn.policies.policy import Policy, PolicySpec
+from ludus.models.service import ModelService
+from ludus.models.versions.service import WeightsService
+from ludus.models.versions.store import VersionStore
 from ludus.program.program import Program, Resources, RestartPolicy
 from ludus.services.buffer.service import BufferService
-from ludus.services.inference.service import InferenceService
 from ludus.services.simulator.chooser import InlineChooser
 from ludus.services.simulator.service import SimulatorService, SimulatorSettings
 from ludus.services.simulator.simulator import Simulator
@@ -38,8 +40,6 @@ from ludus.services.trainer import memory
 from ludus.services.trainer.ranks import TorchRanks
 from ludus.services.trainer.service import TrainerService
 from ludus.services.trainer.service_host import Hosted, ServiceHost
-from ludus.services.weights.service import WeightsService
-from ludus.services.weights.store import VersionStore
 from ludus.workers import context
 from ludus.workers.remote import Remote
 from ludus.workers.server import WorkerServer
@@ -150,12 +150,14 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
         if train.inference:
             arguments["inference"] = made.add(
                 "inference",
-                InferenceService,
-                policy,
+                ModelService,
                 Hosted("weights", 0),
-                model=MODEL,
-                # sync: each request by itself. Which come together is chance, and other batches round otherwise.
+                MODEL,
+                policy=policy,
+                backend=train.inference_backend,
+                # sync: each call by itself. Which calls meet in a batch is chance, and other batches round differently.
                 max_batch=1024 if config.flow == "async" else 1,
+                keep_versions=4,
                 replicas=train.inference,
                 restarts=_restarts(config, is_expendable=True),
             )
@@ -242,8 +244,10 @@ class TrainerFactory:
             flow = SyncFlow(source, learner, publish=publish, ranks=ranks, num_agents=len(self.agents))
         training = Training(config, self.folder, flow, learner, began=self.began, ranks=ranks, agents=self.agents)
         training.restore()
+        number = learner.version if weights is None else _rewind(weights.store, learner.version)
+        skipped = number - learner.version  # numbers up to that of a version that stays, tagged or held
+        learner.version += skipped if ranks is None else int(ranks.sum_numbers([skipped])[0])
         if weights is not None:
-            _rewind(weights.store, learner.version)
             weights.publish(MODEL, policy.weights(), number=learner.version)
         for each in hosts:
             each.start()
@@ -331,10 +335,10 @@ def _publisher(weights: WeightsService) -> Callable[[Learner], None]:
     return publish
 
 
-def _rewind(store: VersionStore, number: int) -> None:
-    """Forget what a run that was killed published after its last checkpoint: those numbers get other weights now."""
+def _rewind(store: VersionStore, number: int) -> int:
+    """Remove what a killed run published after its last checkpoint; the number to go on with."""
     known = [version.number for version in store.versions(MODEL)]
-    store.rewind(MODEL, number if number in known else None)
+    return max(number, store.rewind(MODEL, number if number in known else None))
 
 
 def _publish_nothing(learner: Learner) -> None:

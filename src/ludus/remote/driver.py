@@ -163,7 +163,7 @@ class Driver:
 
     def start_model(self, name: str, num_workers: int, max_batch: int, num_threads: int) -> None:
         check_name("model", name)
-        from ludus.services.model.service import ModelService  # when it is needed: it may load much
+        from ludus.models.service import ModelService  # when it is needed: it may load much
 
         with self._lock:
             if name in self._models:

@@ -23,22 +23,20 @@ from ludus import errors
 from ludus.data.nest import Nest
 from ludus.discovery import names as naming
 from ludus.gateway.session import FOLLOW, Session, current
-from ludus.services.model import named
-from ludus.services.model.client import ModelClient
-from ludus.services.model.definition import Definition, ModelFolder
-from ludus.services.model.host_thread import HostThread, LoopSink
-from ludus.services.model.settings import ModelSettings
-from ludus.services.model.torch_weights import as_arrays, get_torch_model_weights, set_torch_model_weights
-from ludus.services.model.verify import Verification
-from ludus.services.weights.store import LATEST, Version
+from ludus.models import registry
+from ludus.models.definition import Definition, ModelFolder
+from ludus.models.kernel_threads import LoopSink
+from ludus.models.request import Inference
+from ludus.models.settings import ModelSettings
+from ludus.models.torch_weights import as_arrays, get_torch_model_weights, set_torch_model_weights
+from ludus.models.verify import Verification
+from ludus.models.versions.store import LATEST, Version
 from ludus.workers.remote import Remote
-from ludus.workers.solver import Solver
 
 __all__ = ["RemoteModel", "get_torch_model_weights", "set_torch_model_weights"]
 
 _APPEARS_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.05
-_READY_WITHIN_S = 300.0
 
 
 class _Trial(Protocol):
@@ -64,7 +62,7 @@ class RemoteModel:
         must then look like it. All backends but eager need it.
     local_mode: run it in the callers' own processes, not in workers of its own.
     num_workers, max_batch, num_threads: of the workers; `max_batch` counts rows.
-    backend: "eager", "compile", "onnx", "int8", or "auto": the fastest that gives what eager does.
+    backend: "eager", "numpy" (policies), "compile", "onnx", "int8", or "auto": the fastest that gives what eager does.
     tolerance: how far a backend may be from eager, absolute and relative; beyond, it is not used.
     checkpoint_seconds, checkpoint_steps: how often a version gets a tag, so that it stays.
     keep: how many of the newest versions stay, beside those with a tag and those that a session plays.
@@ -110,7 +108,7 @@ class RemoteModel:
         self._trial = trial if trial is not None else _current_trial()
         self._timeout_s = timeout_s
         folder = ModelFolder(Path(self._trial.folder) / "models", name)
-        forget = functools.partial(named.forget, folder.folder)
+        forget = functools.partial(registry.forget, folder.folder)
         self._trial.keep("models", lambda: self._trial.before_close(forget))
         if model is None:
             if forward_args or forward_kwargs:
@@ -120,19 +118,19 @@ class RemoteModel:
                 folder.trust()
         else:
             folder.create(_definition(model, forward_args, forward_kwargs), self._given)
-        self._found = named.find(folder.folder, name)
+        self._found = registry.find(folder.folder, name)
         if model is not None:
             self._found.reload_settings()
         self._settings = self._found.settings.changed(self._given)
-        self._runner: HostThread | ModelClient | None = None
+        self._runner: Inference | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sink: LoopSink | None = None
 
     @property
-    def _named(self) -> named.NamedModel:
+    def _named(self) -> registry.NamedModel:
         """What this process knows of it; found anew when that was closed, and in a child that was forked."""
         if self._found.is_closed:
-            self._found = named.find(self._found.folder.folder, self.name)
+            self._found = registry.find(self._found.folder.folder, self.name)
         return self._found
 
     # -- forward --------------------------------------------------------------------------------------------------
@@ -157,7 +155,7 @@ class RemoteModel:
 
     async def forward_version(self, version: int | str, /, *args: Any, **kwargs: Any) -> Nest:
         """`forward` by a version that is named, whatever the session plays."""
-        return await self._ask(self._named.store.resolve(self.name, version), args, kwargs)
+        return await self._ask(version, args, kwargs)
 
     async def _forward_newest(self, session: Session | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Nest:
         number = self._named.store.resolve(self.name, LATEST)
@@ -185,7 +183,7 @@ class RemoteModel:
         session.add_done_callback(lambda: holds.release(number))
         return number
 
-    def _ask(self, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> asyncio.Future[Nest]:
+    def _ask(self, version: int | str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> asyncio.Future[Nest]:
         loop = asyncio.get_running_loop()
         sink = self._sink
         if loop is not self._loop or sink is None:
@@ -193,28 +191,29 @@ class RemoteModel:
         future: asyncio.Future[Nest] = loop.create_future()
         runner = self._runner
         if runner is None or runner.is_closed:
-            runner = self._begin()
-        runner.submit(number, args, kwargs, sink, future)
+            runner = self._inference()
+        runner.submit(version, args, kwargs, sink, future)
         return future
 
-    def _begin(self) -> HostThread | ModelClient:
-        """What runs it, for all handles of this process. Never waits: it begins in a thread of its own."""
-        if self._settings.local_mode:
-            self._runner = self._named.host(self._settings)
-        else:
-            self._runner = self._named.client(
-                self._settings, self._open_workers, trial=self._trial, node=self._node, timeout_s=self._timeout_s
-            )
+    def _inference(self) -> Inference:
+        """What runs it, for all handles of this process. Never waits: it starts in a thread of its own."""
+        if self._runner is None or self._runner.is_closed:
+            if self._settings.local_mode:
+                self._runner = self._named.kernel(self._settings)
+            else:
+                self._runner = self._named.client(
+                    self._settings, self._open_workers, trial=self._trial, node=self._node, timeout_s=self._timeout_s
+                )
         return self._runner
 
     @property
     def _node(self) -> str:
         return f"model-{self.name}"
 
-    def _open_workers(self) -> Solver:
+    def _open_workers(self) -> Remote:
         settings = self._settings
         self._trial.ask_driver("start_model", self.name, settings.num_workers, settings.max_batch, settings.num_threads)
-        return self._trial.remote(self._node).solver
+        return self._trial.remote(self._node)
 
     # -- weights --------------------------------------------------------------------------------------------------
 
@@ -291,30 +290,15 @@ class RemoteModel:
     @property
     def verification(self) -> Verification:
         """Which backends were tried, and how far from eager they were."""
-        return self._verification(again=False)
+        return self._inference().verification()
 
     def verify(self) -> Verification:
-        """Choose the backend anew, on the inputs that were seen since, too."""
-        return self._verification(again=True)
-
-    def _verification(self, *, again: bool) -> Verification:
-        runner = self._runner if self._runner is not None and not self._runner.is_closed else self._begin()
-        if isinstance(runner, ModelClient):
-            return Verification.from_nest(runner.ask("verification", again))
-        runner.wait_ready(_READY_WITHIN_S)
-        if again:
-            found: Verification = runner.host.call(runner.host.verify_again).result(_READY_WITHIN_S)
-            return found
-        assert runner.host.verification is not None, "ready"
-        return runner.host.verification
+        """Choose the backend again, on recently seen inputs, too."""
+        return self._inference().verification(again=True)
 
     def statistics(self) -> dict[str, Any]:
-        """Figures of this process, or of one of the model's workers."""
-        runner = self._runner if self._runner is not None and not self._runner.is_closed else self._begin()
-        if isinstance(runner, ModelClient):
-            stats: dict[str, Any] = runner.ask("stats")
-            return stats
-        return asdict(runner.host.statistics())
+        """`KernelStats` by name: of this process, or of one of the model's workers."""
+        return self._inference().stats()
 
     def close(self) -> None:
         """Stop running it in this process, for all handles here; one that is used again begins anew."""

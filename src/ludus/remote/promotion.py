@@ -14,7 +14,7 @@ from typing import Any
 
 from ludus import files
 from ludus.errors import ConfigError
-from ludus.services.weights.store import VersionStore
+from ludus.models.versions.store import VersionStore
 
 __all__ = ["PRODUCTION", "history", "is_chosen", "promote", "rollback"]
 

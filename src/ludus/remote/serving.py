@@ -19,13 +19,13 @@ from ludus.gateway.client import check_header
 from ludus.gateway.router import Router
 from ludus.gateway.session import FOLLOW
 from ludus.learn.policies.served import ServedPolicy
+from ludus.models import policy_definition
+from ludus.models.definition import Definition, ModelFolder
+from ludus.models.versions.store import LATEST, VersionStore
 from ludus.remote import promotion
 from ludus.remote.actor import RemoteActor
 from ludus.remote.model import RemoteModel
 from ludus.remote.policy_actor import PolicyActor
-from ludus.services.model import policy_definition
-from ludus.services.model.definition import Definition, ModelFolder
-from ludus.services.weights.store import LATEST, VersionStore
 
 __all__ = ["load_actor", "publish_trained", "serve", "shares_of", "trust_trial"]
 
@@ -49,8 +49,7 @@ def publish_trained(folder: Path) -> RemoteModel:
             store.get(MODEL)
         except errors.DataError as error:
             _LOG.warning("no version of the policy can be used: %s The newest checkpoint is version 0 again.", error)
-            store.rewind(MODEL, None)
-            store.publish(MODEL, weights, number=0)
+            store.publish(MODEL, weights, number=store.rewind(MODEL, None))
     model = RemoteModel(MODEL, policy, forward_args=policy.example(), local_mode=True)
     if store.get(MODEL)[0].digest != digest(weights):
         model.publish_weights(weights)

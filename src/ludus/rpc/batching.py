@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from ludus import errors
-from ludus.data import nest
+from ludus.data import nest, rows
 
-__all__ = ["BatchStatistics", "Batching", "Gathering", "run_stacked"]
+__all__ = ["BatchStatistics", "Batching", "Gathering", "GatheringStatistics", "run_stacked"]
 
 T = TypeVar("T")
 
@@ -43,15 +43,21 @@ class Batching:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchStatistics:
+    """What everything that batches calls counts; the inference kernel adds its own to it."""
+
     num_pending: int
     num_batches: int
     num_calls: int
-    num_straggling: int  # batches that ran short because their straggler limit passed
     max_pending: int
 
     @property
     def mean_size(self) -> float:
         return self.num_calls / self.num_batches if self.num_batches else 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GatheringStatistics(BatchStatistics):
+    num_straggling: int  # batches that ran short because their straggler limit passed
 
 
 class Gathering(Generic[T]):
@@ -93,8 +99,8 @@ class Gathering(Generic[T]):
         self._num_straggling += self.policy.batch > len(taken)
         return taken
 
-    def statistics(self) -> BatchStatistics:
-        return BatchStatistics(
+    def statistics(self) -> GatheringStatistics:
+        return GatheringStatistics(
             num_pending=len(self._pending),
             num_batches=self._num_batches,
             num_calls=self._num_calls,
@@ -124,18 +130,8 @@ def run_stacked(handler: Callable[..., Any], bodies: Sequence[Any]) -> list[Any]
                     f"the arguments do not fit those of the other calls in the batch: {error}"
                 )
         args, kwargs = nest.stack([bodies[i] for i in fitting])
-    rows = _rows(handler(*args, **kwargs), len(fitting))
-    for i, row in zip(fitting, rows, strict=True):
-        outcomes[i] = row
+    result = handler(*args, **kwargs)
+    if result is not None:
+        for i, row in zip(fitting, rows.unstack(result, len(fitting), "a batched command"), strict=True):
+            outcomes[i] = row
     return outcomes
-
-
-def _rows(result: Any, count: int) -> list[Any]:
-    if result is None:
-        return [None] * count
-    rows = nest.unstack(result)
-    if len(rows) != count:
-        raise errors.DataError(
-            f"a batched command was called for {count} calls and returned {len(rows)} rows; it must return one for each"
-        )
-    return rows

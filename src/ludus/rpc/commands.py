@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ludus.rpc import messages
-from ludus.rpc.batching import BatchStatistics, Gathering
+from ludus.rpc.batching import Gathering, GatheringStatistics
 from ludus.rpc.ledger import LedgerStatistics
 from ludus.rpc.transport import Peer
 
@@ -47,5 +47,5 @@ class ServerStatistics:
     num_deferred: int  # run and not answered yet
     num_connections: int
     num_unsent_bytes: int  # of answers not read fast enough; a caller with 256 MiB of them is hung up on
-    batches: dict[str, BatchStatistics]
+    batches: dict[str, GatheringStatistics]
     ledger: LedgerStatistics

@@ -27,6 +27,7 @@ class Remote:
     ) -> None:
         self._service = service
         self._solver = Solver(experiment, trial, names=names, secret=secret, timeout_s=timeout_s)
+        self._timeout_s: float | None = None  # the solver's
 
     def __getattr__(self, command: str) -> Callable[..., Any]:
         if command.startswith("_"):
@@ -41,13 +42,19 @@ class Remote:
 
     def submit(self, command: str, *args: Any, **kwargs: Any) -> Pending:
         """Send a call and go on; `.result()` has the result."""
-        return self._solver.submit(self._service, command, args, kwargs)
+        return self._solver.submit(self._service, command, args, kwargs, timeout_s=self._timeout_s)
 
     def replica(self, index: int) -> Remote:
         """The same, for calls to one replica and no other. Closing either closes both."""
+        return self._like(f"{self._service}/{index}", self._timeout_s)
+
+    def within(self, timeout_s: float) -> Remote:
+        """The same, for submitted calls that have so much time. Closing either closes both."""
+        return self._like(self._service, timeout_s)
+
+    def _like(self, service: str, timeout_s: float | None) -> Remote:
         one = Remote.__new__(Remote)
-        one._service = f"{self._service}/{index}"
-        one._solver = self._solver
+        one._service, one._solver, one._timeout_s = service, self._solver, timeout_s
         return one
 
     @property

@@ -1,4 +1,4 @@
-"""Parameters from an inference service are those of the policy here: the same seed, the same segments."""
+"""Parameters from inference workers are those of the policy here: the same seed, the same segments."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ludus.data import nest as nests
 from ludus.discovery.memory import MemoryNames
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.policies.policy import Policy, PolicySpec
-from ludus.services.inference.client import InferenceClient
-from ludus.services.inference.service import InferenceService
+from ludus.models.client import ModelClient
+from ludus.models.service import ModelService
+from ludus.models.versions.store import VersionStore
 from ludus.services.simulator.chooser import Chooser, InlineChooser, RemoteChooser
 from ludus.services.simulator.simulator import Simulator
-from ludus.services.weights.store import VersionStore
 from ludus.workers.server import WorkerServer
 
 torch.set_num_threads(1)
@@ -27,7 +27,7 @@ torch.set_num_threads(1)
 class Answered:
     """A call whose service is in this process, and has answered."""
 
-    def __init__(self, service: InferenceService, *args: Any) -> None:
+    def __init__(self, service: ModelService, *args: Any) -> None:
         self._outcomes: list[Any] = []
         service.forward(*args).bind(lambda value, error: self._outcomes.append((value, error)))
         service._poll()
@@ -40,7 +40,7 @@ class Answered:
 
 
 class InProcess:
-    def __init__(self, service: InferenceService) -> None:
+    def __init__(self, service: ModelService) -> None:
         self._service = service
 
     def submit(self, command: str, *args: Any) -> Answered:
@@ -61,10 +61,10 @@ def test_remote_inference_gives_the_segments_that_the_policy_itself_would(
     for number, policy in policies.items():
         store.publish("policy", policy.weights(), number=number)
     server = WorkerServer("inference/0", experiment="e", trial="t", names=MemoryNames())
-    service = InferenceService(server, spec, tmp_path)
+    service = ModelService(server, tmp_path, "policy", policy=spec)
     service.configure()
     here = Policy(spec)
-    remote = RemoteChooser(InferenceClient(InProcess(service)), here.head)  # type: ignore[arg-type]
+    remote = RemoteChooser(ModelClient.of(InProcess(service)), here.head)  # type: ignore[arg-type]
 
     def simulate(chooser: Chooser) -> Simulator:
         groups = [envs.make("CartPole-v1", size) for size in sizes]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from ludus.discovery.memory import MemoryNames
+from ludus.models.versions.client import connect
+from ludus.models.versions.service import WeightsService
 from ludus.services.trainer.service_host import Hosted, ServiceHost
-from ludus.services.weights.client import WeightsClient
-from ludus.services.weights.service import WeightsService
 from ludus.workers import context
 from ludus.workers.panel import WorkerControlPanel
 from ludus.workers.server import WorkerServer
@@ -38,7 +38,7 @@ def test_weights_are_had_from_a_trainer_that_answers_nothing(
     host.start()
     host.start()
     source = pickle.loads(pickle.dumps(Hosted("weights", 0)))  # noqa: S301 - as an engine sends it
-    client = WeightsClient(source, is_far=is_far, cache=tmp_path / "cache")
+    client = connect(source, is_far=is_far, cache=tmp_path / "cache")
     assert client.latest("policy") is None
     service.publish("policy", {"bias": np.arange(3.0)}, number=4)
     version, weights = client.get("policy", 4)

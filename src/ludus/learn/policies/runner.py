@@ -19,15 +19,17 @@ from ludus.learn.networks.twin import TwinMLP
 if TYPE_CHECKING:
     from ludus.learn.policies.policy import Policy
 
-__all__ = ["NumpyRunner", "Runner", "TorchRunner", "runner_for"]
+__all__ = ["MAX_NUMPY_ROWS", "NumpyRunner", "Runner", "TorchRunner", "runner_for", "step"]
 
-_MOST_NUMPY_ROWS = 512  # beyond, torch's threads and vectorisation win
+MAX_NUMPY_ROWS = 512  # beyond, torch's threads and vectorisation win
 
 
 class Runner(Protocol):
-    """`params, memory = runner(obs, memory, first)` for one moment of N rows."""
+    """`params, memory = runner(obs, memory, first)` for one step of N rows."""
 
-    def __call__(self, obs: Nest, memory: Nest, first: NDArray[np.bool_]) -> tuple[NDArray[Any], Nest]: ...
+    def __call__(
+        self, obs: Nest, memory: Nest = None, first: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[Any], Nest]: ...
 
 
 def runner_for(policy: Policy) -> Runner:
@@ -43,51 +45,75 @@ class TorchRunner:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
 
-    def __call__(self, obs: Nest, memory: Nest, first: NDArray[np.bool_]) -> tuple[NDArray[Any], Nest]:
+    def __call__(
+        self, obs: Nest, memory: Nest = None, first: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[Any], Nest]:
         policy = self._policy
         with torch.inference_mode():
-            tensors = nests.map(_tensor, obs)
             if not policy.is_recurrent:
-                params, _value = policy.evaluate(tensors)
-                return params.numpy(force=True), None
-            stepped = nests.map(lambda leaf: leaf.unsqueeze(0), tensors)
-            params, _value, after = policy.advance(stepped, nests.map(_tensor, memory), _tensor(first).unsqueeze(0))
-            return params[0].numpy(force=True), nests.map(lambda leaf: leaf.numpy(force=True), after)
+                return policy.evaluate(nests.map(_tensor, obs))[0].numpy(force=True), None
+            params, _value, after = step(policy, *(nests.map(_tensor, each) for each in (obs, memory, first)))
+            return params.numpy(force=True), nests.map(lambda leaf: leaf.numpy(force=True), after)
+
+
+def step(policy: Policy, obs: Nest, memory: Nest, first: Any) -> tuple[Any, Any, Nest]:
+    """Parameters, values and the memory afterwards, of one step of N rows, as tensors."""
+    if not policy.is_recurrent:
+        return *policy.evaluate(obs), None
+    one_step = nests.map(lambda leaf: leaf.unsqueeze(0), obs)
+    params, value, after = policy.advance(one_step, memory, first.unsqueeze(0))
+    return params[0], value[0], after
 
 
 class NumpyRunner:
-    """The policy's tower of a `TwinMLP`, on arrays that share the parameters' memory."""
+    """The towers of a `TwinMLP`, on arrays that share the parameters' memory."""
 
     def __init__(self, policy: Policy, model: TwinMLP) -> None:
         self._whole = TorchRunner(policy)
         self._policy = policy
         self._model = model
-        self._layers: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        self._towers: list[list[tuple[NDArray[Any], NDArray[Any]]]] = []
         self._place = 0
 
-    def __call__(self, obs: Nest, memory: Nest, first: NDArray[np.bool_]) -> tuple[NDArray[Any], Nest]:
-        if len(obs) > _MOST_NUMPY_ROWS:
+    def __call__(
+        self, obs: Nest, memory: Nest = None, first: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[Any], Nest]:
+        if len(obs) > MAX_NUMPY_ROWS:
             return self._whole(obs, memory, first)
-        if self._place != self._model.policy_weight.data_ptr():  # a learner moves parameters to memory of its own
-            self._look()
-        h = obs if self._policy.normaliser is None else self._policy.normaliser.scaled_numpy(obs)
-        last = len(self._layers) - 1
-        for number, (weight, bias) in enumerate(self._layers):
-            h = h @ weight
-            h += bias
-            if number < last:
-                _activate(h, self._model.activation)
+        h = self._run(0, obs)
         if self._policy.log_std is not None:
             log_std = np.broadcast_to(self._policy.log_std.detach().numpy(), (len(h), len(self._policy.log_std)))
             h = np.concatenate([h, log_std], axis=1)
         return h, memory
 
+    def values(self, obs: NDArray[Any]) -> NDArray[Any]:
+        """Values [N] as `Policy.evaluate` has them."""
+        return self._run(1, obs)[:, 0]
+
+    def _run(self, tower: int, obs: NDArray[Any]) -> NDArray[Any]:
+        if self._place != self._model.policy_weight.data_ptr():  # a learner moves parameters to memory of its own
+            self._look()
+        h = obs if self._policy.normaliser is None else self._policy.normaliser.scaled_numpy(obs)
+        layers = self._towers[tower]
+        last = len(layers) - 1
+        for number, (weight, bias) in enumerate(layers):
+            h = h @ weight
+            h += bias
+            if number < last:
+                _activate(h, self._model.activation)
+        return h
+
     def _look(self) -> None:
         """Views of the parameters where they are now."""
         model = self._model
-        pairs = zip(model.weights, model.biases, strict=True)
-        self._layers = [(_array(weight)[0], _array(bias)[0]) for weight, bias in pairs]
-        self._layers.append((_array(model.policy_weight).T, _array(model.policy_bias)))
+        heads = [
+            (_array(model.policy_weight).T, _array(model.policy_bias)),
+            (_array(model.value_weight), _array(model.value_bias)),
+        ]
+        pairs = [(_array(weight), _array(bias)) for weight, bias in zip(model.weights, model.biases, strict=True)]
+        self._towers = [
+            [*((weight[tower], bias[tower]) for weight, bias in pairs), head] for tower, head in enumerate(heads)
+        ]
         self._place = model.policy_weight.data_ptr()
 
 

@@ -12,28 +12,32 @@ import torch
 
 from ludus.data import nest as nests
 from ludus.data.nest import Nest
+from ludus.learn.policies import runner as runners
 from ludus.learn.policies.policy import Policy, PolicySpec
 
 __all__ = ["ServedPolicy"]
 
 
 class ServedPolicy(Policy):
-    """`forward(obs)`, or `forward(obs, memory, first)` of a recurrent policy, with a batch axis in front of all."""
+    """`forward(obs)`, or `forward(obs, memory, first)` of a recurrent policy, with a batch axis in front of all.
 
-    def __init__(self, spec: PolicySpec, seed: int = 0, *, has_mask: bool = False) -> None:
+    `has_value=False` leaves the value out, where only actions are chosen.
+    """
+
+    def __init__(self, spec: PolicySpec, seed: int = 0, *, has_mask: bool = False, has_value: bool = True) -> None:
         super().__init__(spec, seed)
         self.has_mask = has_mask
+        self.has_value = has_value
 
     def forward(self, obs: Nest, memory: Nest = None, first: torch.Tensor | None = None) -> dict[str, Any]:
-        if not self.is_recurrent:
-            params, value = self.evaluate(obs)
-            return {"params": params, "value": self._in_rewards(value)}
-        one_step = nests.map(lambda leaf: leaf.unsqueeze(0), obs)
-        assert first is not None
-        params, value, after = self.advance(one_step, memory, first.unsqueeze(0))
-        return {"params": params.squeeze(0), "value": self._in_rewards(value.squeeze(0)), "memory": after}
+        params, value, after = runners.step(self, obs, memory, first)
+        outputs = {"params": params} if after is None else {"params": params, "memory": after}
+        if self.has_value:
+            outputs["value"] = self.in_rewards(value)
+        return outputs
 
-    def _in_rewards(self, value: Any) -> Any:
+    def in_rewards(self, value: Any) -> Any:
+        """Values in units of the rewards."""
         return value if self.value_scale is None else self.value_scale(value)
 
     def example(self) -> tuple[Any, ...]:

@@ -18,10 +18,10 @@ import numpy as np
 from ludus import errors
 from ludus.data.nest import Nest
 from ludus.gateway import session as sessions
+from ludus.models.settings import ModelSettings
+from ludus.models.stats import KernelStats
+from ludus.models.versions.store import Version, check_tag
 from ludus.remote.fake.made_up import as_specs, make_up
-from ludus.services.model.settings import ModelSettings
-from ludus.services.model.statistics import HostStatistics
-from ludus.services.weights.store import Version, check_tag
 
 __all__ = ["FakeModel"]
 
@@ -121,7 +121,7 @@ class FakeModel:
 
     def statistics(self) -> dict[str, Any]:
         """The figures that a real one has: each call is a batch of its own."""
-        found = HostStatistics(
+        found = KernelStats(
             num_calls=self.num_forwards,
             num_rows=self.num_forwards,
             num_batches=self.num_forwards,
@@ -134,6 +134,7 @@ class FakeModel:
             num_refused_versions=0,
             backend="fake",
             busy_s=self.num_forwards * self._delay_s,
+            idle_s=0.0,
         )
         return asdict(found)
 

@@ -1,4 +1,4 @@
-"""Where a simulator's actions are chosen: by the policy in this process, or from what an inference service computes."""
+"""Where a simulator's actions are chosen: by the policy in this process, or from what inference workers compute."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class InlineChooser:
 
 
 class RemoteChooser:
-    """An inference service, asked for `version`; its parameters are read by `head`."""
+    """Inference workers, asked for `version` by a `ModelClient`; their parameters are read by `head`."""
 
     is_remote = True
 
@@ -55,9 +55,10 @@ class RemoteChooser:
         self.version: int | str = "latest"
 
     def begin(self, now: TimeStep, memory: Nest) -> Any:
-        return self._client.submit(self.version, now.obs, memory, now.first), now.mask
+        args = (now.obs,) if memory is None else (now.obs, memory, now.first)
+        return self._client.ask(self.version, args, {}), now.mask
 
     def finish(self, ticket: Any, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[np.float32], Nest]:
-        pending, mask = ticket
-        answer = pending.result()
-        return *self._head.choose(answer["params"], rng, mask, greedy=False), answer["memory"]
+        asked, mask = ticket
+        outputs = asked.result()
+        return *self._head.choose(outputs["params"], rng, mask, greedy=False), outputs.get("memory")

@@ -14,11 +14,11 @@ import torch
 from ludus.core import Worlds
 from ludus.data.nest import Nest
 from ludus.learn.policies.policy import Policy, PolicySpec
+from ludus.models.client import ModelClient
+from ludus.models.versions.client import connect
 from ludus.services.buffer.client import BufferProducer
-from ludus.services.inference.client import InferenceClient
 from ludus.services.simulator.chooser import Chooser, InlineChooser, RemoteChooser
 from ludus.services.simulator.simulator import Simulator
-from ludus.services.weights.client import WeightsClient
 from ludus.workers.register import register
 from ludus.workers.remote import Remote
 from ludus.workers.server import WorkerServer
@@ -54,7 +54,7 @@ class SimulatorService(Worker):
         weights: Any,
         inference: Remote | None = None,
     ) -> None:
-        """`weights` is a source for `WeightsClient`."""
+        """`weights` is the remote of a `WeightsService`, or a folder."""
         super().__init__(server)
         self._settings = settings
         self._index = int(server.worker_name.rpartition("/")[2])
@@ -69,7 +69,7 @@ class SimulatorService(Worker):
     def _start(self) -> None:
         torch.set_num_threads(1)
         settings = self._settings
-        self._weights = WeightsClient(self._source)
+        self._weights = connect(self._source)
         # async: one that is started again does not play the same again. Sync: the seed alone decides.
         begun_at = (self._weights.latest(settings.model) or 0) if settings.is_async else 0
         self._policy = Policy(settings.policy)
@@ -79,7 +79,7 @@ class SimulatorService(Worker):
         if self._inference is None:
             chooser = InlineChooser(self._policy)
         else:
-            chooser = self._remote = RemoteChooser(InferenceClient(self._inference), self._policy.head)
+            chooser = self._remote = RemoteChooser(ModelClient.of(self._inference), self._policy.head)
         self._simulator = Simulator(
             settings.make_groups(),
             chooser,
