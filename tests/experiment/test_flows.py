@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ludus import errors
+from ludus.clock import FakeClock
 from ludus.data.actions import Discrete
 from ludus.data.segment import Segment
 from ludus.data.spec import ArraySpec
 from ludus.experiment.flows.async_ import AsyncFlow
 from ludus.experiment.flows.remote_source import RemoteSource
 from ludus.experiment.flows.sync import SyncFlow
+from ludus.experiment.wiring import _publisher
 from ludus.learn.algorithms.learner import Sample, Update
 from ludus.services.buffer.fifo import FifoBuffer
 from ludus.services.simulator.episodes import Episode
@@ -248,11 +252,13 @@ def test_a_checkpoint_of_more_simulators_is_refused() -> None:
         source.restore({"worlds": [{}, {}], "logs": [None, None]})
 
 
+@pytest.mark.parametrize("kind", [errors.EnvError, errors.OutcomeUnknown, errors.Unreachable])
 def test_a_simulator_whose_worlds_cannot_be_put_back_begins_new_episodes_beside_the_others(
-    caplog: pytest.LogCaptureFixture,
+    kind: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Its envs cannot do that, or it dies meanwhile."""
     log = {"total": np.array([100.0, 100.0]), "length": np.array([7, 7])}
-    cannot = errors.EnvError("it is not deterministic")
+    cannot = kind("it is not deterministic")
     script: list[list[Any]] = [[cannot, answer(1.0)], [None, answer(2.0)]]
     source = RemoteSource(ScriptedSimulators(script), [0, 1])  # type: ignore[arg-type]
     assert source.restore({"worlds": [{}, {}], "logs": [log, log]}) is False
@@ -295,3 +301,27 @@ def test_a_round_of_sync_is_collect_train_publish() -> None:
         assert flow.turn(0.0).num_steps == 8
     assert log == ["collect 0", "publish 1", "collect 1", "publish 2"]
     assert flow.restore(flow.save()) is False
+
+
+class FullDisk:
+    """A weights service that cannot write for a while."""
+
+    store = SimpleNamespace(folder="versions")
+
+    def __init__(self, clock: FakeClock, until: float) -> None:
+        self._clock, self._until = clock, until
+        self.published: list[int] = []
+
+    def publish(self, model: str, weights: Any, *, number: int) -> None:
+        if self._clock.now() < self._until:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.published.append(number)
+
+
+def test_training_waits_for_room_on_a_full_disk_for_as_long_as_it_takes(caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock()
+    disk = FullDisk(clock, until=600.0)
+    learner = SimpleNamespace(version=7, policy=SimpleNamespace(weights=dict))
+    _publisher(disk, clock=clock)(learner)  # type: ignore[arg-type]
+    assert disk.published == [7]
+    assert 2 <= caplog.text.count("make room") <= 12

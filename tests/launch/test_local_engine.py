@@ -356,6 +356,22 @@ def test_a_trial_whose_driver_has_not_yet_written_its_file_is_not_started_twice(
     launch.local(echo_program(str(project / "out")), project=project, trial="one", threads=True).stop()
 
 
+def test_workers_that_die_before_their_first_beat_are_given_up_on(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "broken").mkdir()
+    (project / "broken" / "cloudpickle.py").write_text("raise ImportError('this module is broken')")
+    monkeypatch.setenv("PYTHONPATH", str(project / "broken"))
+    program = Program("staged")
+    program.add("echo", Echo, restarts=RestartPolicy(max_restarts=None, backoff_s=0.01))
+    with (
+        pytest.raises(errors.ProgramError, match="3 times before it did any work") as failure,
+        launch.local(program, project=project) as run,
+    ):
+        run.wait(60)
+    assert str(failure.value).count("ImportError: this module is broken") == 1
+
+
 def test_a_worker_that_fails_on_a_full_disk_still_says_why(project: Path) -> None:
     program = Program("staged")
     program.add("full", DiskFull, restarts=RestartPolicy(max_restarts=0))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -59,12 +60,12 @@ class Stage:
         self.calls: list[str] = []
         self.up: dict[str, FakeIncarnation] = {}
         self.num_starts = 0
-        self.refuse = ""
+        self.refuse: str | OSError | None = None
         self.supervisor = Supervisor(nodes, self.start, on_event=self.events.append, clock=self.clock)
 
     def start(self, worker: str, ended: Callable[[End], None]) -> FakeIncarnation:
         if self.refuse:
-            raise OSError(self.refuse)
+            raise self.refuse if isinstance(self.refuse, OSError) else OSError(self.refuse)
         self.num_starts += 1
         self.up[worker] = FakeIncarnation(self.num_starts, ended, self.calls, worker)
         return self.up[worker]
@@ -84,11 +85,11 @@ class Stage:
         return {record.name: record.status for record in self.supervisor.records()}
 
 
-def task(name: str = "task", *, replicas: int = 1, **policy: float) -> Node:
+def task(name: str = "task", *, replicas: int = 1, **policy: float | None) -> Node:
     return Node(name=name, cls=Task, replicas=replicas, restarts=RestartPolicy(**policy))  # type: ignore[arg-type]
 
 
-def service(name: str = "service", *, replicas: int = 1, **policy: float) -> Node:
+def service(name: str = "service", *, replicas: int = 1, **policy: float | None) -> Node:
     return Node(name=name, cls=Service, replicas=replicas, restarts=RestartPolicy(**policy))  # type: ignore[arg-type]
 
 
@@ -355,13 +356,13 @@ def test_a_supervisor_that_was_held_up_does_not_take_its_workers_for_hung() -> N
     assert stage.calls == []
 
 
-def test_a_hung_worker_that_cannot_be_replaced_is_waited_for_and_said_to_be_hung() -> None:
+def test_a_hung_worker_that_cannot_be_replaced_is_said_to_be_hung_and_ends_the_run_in_ten_seconds() -> None:
     stage = Stage(task(max_restarts=0))
     stage.up_all(beating(0))
-    assert watch(stage, "task/0", 20, lambda number: beating(0, is_stopped=True)) is None
+    assert watch(stage, "task/0", 5, lambda number: beating(0, is_stopped=True)) is None
     (event,) = [event for event in stage.events if event.kind is EventKind.HUNG]
     assert "kill -CONT 1" in event.text
-    assert watch(stage, "task/0", 20, lambda number: beating(0, is_stopped=True)) is not None
+    assert watch(stage, "task/0", 5, lambda number: beating(0, is_stopped=True)) is not None
     stage.up["task/0"].end(KILLED)
     stage.step()
     assert "hung" in str(stage.supervisor.failure)
@@ -389,6 +390,68 @@ def test_a_worker_that_never_gets_to_work_is_given_up_on_after_three_deaths(capl
         assert part in text
     assert "Traceback" not in caplog.text  # it is in the error, once
     assert len(caplog.records) <= 4
+
+
+def test_deaths_before_the_first_beat_count_as_deaths_before_any_work() -> None:
+    stage = Stage(task(max_restarts=30, max_backoff_s=2.0))
+    stage.step()
+    for _ in range(3):
+        stage.up["task/0"].seen = Vitals(beat=None, cpu_s=0.1)
+        stage.up["task/0"].end(CRASH)
+        stage.step()
+        stage.step(advance_s=10.0)
+    assert "3 times before it did any work" in str(stage.supervisor.failure)
+    assert stage.num_starts == 3
+
+
+def test_a_worker_whose_process_cannot_be_made_is_given_up_on_after_three_tries() -> None:
+    stage = Stage(task(max_restarts=30))
+    stage.refuse = "no such interpreter"
+    for _ in range(10):
+        stage.step(advance_s=10.0)
+    assert "3 times before it did any work" in str(stage.supervisor.failure)
+    assert "no such interpreter" in str(stage.supervisor.failure)
+
+
+def test_a_machine_without_room_for_another_process_is_waited_for() -> None:
+    stage = Stage(task(max_restarts=30, max_backoff_s=2.0))
+    stage.refuse = OSError(errno.EAGAIN, "no more processes")
+    for _ in range(10):
+        stage.step(advance_s=10.0)
+    stage.refuse = None
+    stage.step(advance_s=10.0)
+    assert stage.phases() == {"task/0": Phase.RUNNING}
+
+
+@pytest.mark.parametrize("has_worked", [True, False])
+def test_without_a_limit_a_worker_that_has_worked_is_never_given_up_on(has_worked: bool) -> None:
+    """One payload that ends the process, sent again and again, at once or after some normal work."""
+    stage = Stage(service(max_restarts=None, backoff_s=0.05, max_backoff_s=1.0))
+    stage.step()
+    assert crash_loop(stage, "service/0", CRASH, num=1, has_worked=True) == 0
+    assert crash_loop(stage, "service/0", CRASH, num=100, has_worked=has_worked) == 0
+    assert stage.phases() == {"service/0": Phase.RUNNING}
+
+
+def test_without_a_limit_a_worker_that_never_gets_to_work_is_given_up_on() -> None:
+    stage = Stage(service(max_restarts=None))
+    stage.step()
+    assert crash_loop(stage, "service/0", CRASH, num=10, has_worked=False) == 3
+
+
+def test_what_replicas_die_of_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage(task(replicas=3))
+    stage.up_all(beating(0, has_worked=False))
+    for worker in ("task/1", "task/2"):
+        crash_loop(stage, worker, CRASH, num=2, has_worked=False)
+    assert crash_loop(stage, "task/0", CRASH, num=3, has_worked=False) == 3
+    stage.up["task/1"].end(CRASH)  # while the run stops
+    stage.up["task/2"].end(CRASH)
+    stage.step()
+    assert stage.supervisor.ended.is_set()
+    assert caplog.text.count("exit code 1") == 1
+    assert "Traceback" not in caplog.text
+    assert str(stage.supervisor.failure).count("Traceback") == 1
 
 
 def test_one_that_got_to_work_once_may_use_up_its_restarts_even_if_they_are_slow() -> None:

@@ -254,6 +254,24 @@ def test_a_trial_whose_drivers_number_is_somebody_elses_now_is_taken_up(tmp_path
         assert trial.is_driver
 
 
+@pytest.mark.parametrize("damage", ["empty", "gone", "ended"])
+def test_nobody_else_drives_while_a_driver_runs_whatever_became_of_its_file(tmp_path: Path, damage: str) -> None:
+    with ludus.init(tmp_path, "t"):
+        file = tmp_path / "t" / "trial.json"
+        if damage == "empty":
+            file.write_text("")
+        elif damage == "gone":
+            file.unlink()
+        else:
+            file.write_text(json.dumps({**saved(tmp_path / "t"), "ended": "stopped"}))
+        other = start("import sys, ludus; print(ludus.init(sys.argv[1], 't').is_driver)", tmp_path)
+        out, err = other.communicate(timeout=60)
+        assert out == ""
+        assert "another process drives it" in err
+    with ludus.init(tmp_path, "t") as trial:
+        assert trial.is_driver
+
+
 def test_a_running_trial_of_another_kind_is_not_joined(tmp_path: Path) -> None:
     with ludus.init(tmp_path, "t"):
         before = saved(tmp_path / "t")

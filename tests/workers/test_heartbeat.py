@@ -155,6 +155,38 @@ def test_a_call_is_named_by_its_command_and_counts_as_work_when_it_is_done(host:
     wait_until(lambda: heartbeat.look().has_worked)
 
 
+class Payloads(Worker):
+    """A poll that works; what it does after that is not awaited by the heartbeat."""
+
+    def __init__(self, server: WorkerServer, seen: list[bool], beats: list[Beat]) -> None:
+        super().__init__(server)
+        self._seen, self._beats = seen, beats
+        server.register_handler("work", self._note_beats)
+
+    def has_worked(self, *, is_busy: bool) -> bool:
+        return self.server.num_run > int(is_busy)
+
+    def _note_beats(self) -> None:
+        """Whether the driver knows, while this call runs, that something was done before it."""
+        self._seen.append(any(beat.has_worked for beat in self._beats))
+
+    def _poll(self) -> int:
+        return 0
+
+
+def test_the_first_unit_of_work_is_reported_before_the_next_one_begins(host: Any, names: core.Names) -> None:
+    """The next one may end the process, and then a worker that has worked must not look as if it never had."""
+    beats: list[Beat] = []
+    seen: list[bool] = []
+    worker = host(Payloads, seen, beats)
+    Heartbeat(beats.append).attach(worker)  # not started: nothing is sampled
+    with Solver("e", "t", names=names) as solver:
+        for call in [solver.submit("w", "work") for _ in range(3)]:
+            call.result()
+    assert seen == [False, True, True]
+    assert [beat.has_worked for beat in beats] == [True]
+
+
 def test_beats_keep_coming_while_the_loop_is_busy(host: Any) -> None:
     worker = host(Gate)
     beats: list[Beat] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import time
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ludus import clock as clocks
 from ludus import envs, errors
 from ludus.core import Worlds, WorldSpec
 from ludus.data import nest as nests
@@ -48,8 +49,8 @@ __all__ = ["check_device", "embedded", "make_groups", "make_learner", "make_poli
 
 MODEL = "policy"
 _LOG = logging.getLogger(__name__)
-_PUBLISH_PATIENCE_S = 60.0
 _PUBLISH_RETRY_S = 0.5
+_PUBLISH_WARN_S = 60.0
 _SEGMENT_TIMEOUT_S = 3600.0  # slow worlds may take their time; a lost simulator is noticed by its connection
 
 
@@ -313,24 +314,25 @@ def _join(rank: int, size: int, server: WorkerServer, config: Config) -> TorchRa
     return TorchRanks(rank, size, names=here.names, key=key, device=config.train.device)
 
 
-def _publisher(weights: WeightsService) -> Callable[[Learner], None]:
+def _publisher(weights: WeightsService, *, clock: clocks.Clock = clocks.SYSTEM) -> Callable[[Learner], None]:
     def publish(learner: Learner) -> None:
-        until = time.monotonic() + _PUBLISH_PATIENCE_S
-        is_warned = False
+        began = clock.now()
+        warn_at = began
         while True:
             try:
                 weights.publish(MODEL, learner.policy.weights(), number=learner.version)
                 return
-            except OSError as error:  # a full disk, perhaps: simulators cannot go on without it, so wait a while
-                text = f"version {learner.version} could not be written to {weights.store.folder}: {error}."
-                if time.monotonic() >= until:
-                    raise errors.TrainingError(
-                        f"{text} It was tried for {_PUBLISH_PATIENCE_S:g} s. Make room, and go on with ludus resume."
-                    ) from error
-                if not is_warned:
-                    _LOG.warning("%s It is tried again for %g s.", text, _PUBLISH_PATIENCE_S)
-                    is_warned = True
-            time.sleep(_PUBLISH_RETRY_S)
+            except OSError as error:  # a full disk, perhaps: simulators cannot go on without it, so wait for room
+                if clock.now() >= warn_at:
+                    _LOG.warning(
+                        "version %d could not be written to %s for %.0f s: %s. Training waits until it can: make room.",
+                        learner.version,
+                        weights.store.folder,
+                        clock.now() - began,
+                        error,
+                    )
+                    warn_at += _PUBLISH_WARN_S
+            clock.wait(threading.Event(), _PUBLISH_RETRY_S)
 
     return publish
 

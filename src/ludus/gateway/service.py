@@ -50,8 +50,9 @@ class GatewayService(Worker):
         others = [other for other in range(size) if other != index]
         self._handover = Handover([(options.beat_path(other), options.takeover_path(other)) for other in others])
         self._is_hung = False
+        self._actor = lambda: actor(*args, **(kwargs or {}))
         self._thread = GatewayThread(
-            lambda: actor(*args, **(kwargs or {})),
+            self._make_actor,
             options,
             index=index,
             size=size,
@@ -59,6 +60,11 @@ class GatewayService(Worker):
             grace_s=grace_s,
         )
         server.register_service(self)
+
+    def _make_actor(self) -> ActorLike:
+        made = self._actor()
+        self.note_work()  # it serves: from here on a death is a payload's fault, and no reason to give up on the worker
+        return made
 
     def _start(self) -> None:
         self._beat = Beat(self._options.beat_path(self._index))

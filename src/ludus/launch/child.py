@@ -10,7 +10,6 @@ spec first, because an exit code cannot carry a traceback.
 from __future__ import annotations
 
 import contextlib
-import errno
 import faulthandler
 import json
 import logging
@@ -23,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ludus import core, discovery, errors
+from ludus import core, discovery
 from ludus.launch import lifeline as lifelines
 from ludus.launch import spec as specs
 from ludus.launch import supervisor
@@ -38,7 +37,6 @@ __all__ = ["END_MARK", "ExitRequest", "decode_end", "live", "main", "pulse_sende
 
 _LOG = logging.getLogger(__name__)
 END_MARK = b"end "
-_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO})
 
 
 class AskedToExit(BaseException):
@@ -157,13 +155,8 @@ def live(
             reason=f"{type(error).__name__}: {error}",
             traceback=_format(error),
             last_lines=last_lines,
-            is_external=_is_external(error),
+            is_external=supervisor.may_pass(error),
         )
-
-
-def _is_external(error: BaseException) -> bool:
-    """Whether it comes from outside of the worker and may pass: no name service, no space, no more descriptors."""
-    return isinstance(error, errors.DiscoveryError) or (isinstance(error, OSError) and error.errno in _PASSING)
 
 
 def _build(spec: specs.WorkerSpec, names: core.Names, stack: contextlib.ExitStack) -> workers.Worker:

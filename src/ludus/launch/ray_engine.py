@@ -340,19 +340,26 @@ class _Actor:
         where, life = self._actor.where.remote(), self._actor.live.remote(self._spec, driver)
         placed, _ = self._ray.wait([where], timeout=max_placement_s)
         if not placed:
-            return self._failed(
+            return self._failed(  # until another program leaves it some
                 f"the cluster had no place for it within {max_placement_s:g} s. It needs {self._wanted}; the cluster "
-                f"has {self._ray.cluster_resources()}, and free of that {self._ray.available_resources()}"
+                f"has {self._ray.cluster_resources()}, and free of that {self._ray.available_resources()}",
+                is_external=True,
             )
         self._place = self._ray.get(where)
         end: supervisor.End = self._ray.get(life)
         return end
 
-    def _failed(self, reason: str, *, traceback: str = "") -> supervisor.End:
+    def _failed(self, reason: str, *, traceback: str = "", is_external: bool = False) -> supervisor.End:
         lines = tuple(logs.tail(self._log_file, since=self._log_start))
         if not lines and self._place is not None:
             reason = f"{reason} (If it left a log, it is {self._log_file} on {self._place.host}.)"
-        return supervisor.End(status=core.WorkerStatus.FAILED, reason=reason, traceback=traceback, last_lines=lines)
+        return supervisor.End(
+            status=core.WorkerStatus.FAILED,
+            reason=reason,
+            traceback=traceback,
+            last_lines=lines,
+            is_external=is_external,
+        )
 
 
 def _explain(error: BaseException) -> str:

@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import collections
 import enum
+import errno
 import logging
+import math
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -32,12 +34,13 @@ from ludus import core, errors
 from ludus.launch import vitals as vital_signs
 from ludus.program import program as programs
 
-__all__ = ["End", "Event", "EventKind", "Incarnation", "Phase", "Start", "Supervisor", "WorkerRecord"]
+__all__ = ["End", "Event", "EventKind", "Incarnation", "Phase", "Start", "Supervisor", "WorkerRecord", "may_pass"]
 
 _LOG = logging.getLogger(__name__)
 _DEFAULT_GRACE_S = 5.0
 _MAX_BARREN_LIVES = 3  # of a worker that has never got to work
-_UNREPLACED_S = 30.0  # how much longer a worker may hang whose death would end the run
+_UNREPLACED_S = 5.0  # how much longer a worker may hang whose death would end the run
+_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EAGAIN, errno.ENOMEM})
 _MAX_KILL_S = 5.0  # what a killed worker may take to be gone before the run ends without it
 
 
@@ -61,6 +64,11 @@ class End:
         if self.last_lines:
             parts.append("Its last log lines:\n" + "\n".join(f"    {line}" for line in self.last_lines))
         return "\n".join(parts)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether it comes from outside of the worker: no name service, no space, no more processes or descriptors."""
+    return isinstance(error, errors.DiscoveryError) or (isinstance(error, OSError) and error.errno in _PASSING)
 
 
 class Incarnation(Protocol):
@@ -167,8 +175,10 @@ class _Life:
 
     @property
     def has_worked(self) -> bool | None:
-        """Whether the present incarnation has; None if that cannot be seen."""
-        return None if self.vitals is None or self.vitals.beat is None else self.vitals.beat.has_worked
+        """Whether the present incarnation has; not before its first beat. None if its engine sees nothing of it."""
+        if self.vitals is None:
+            return None
+        return self.vitals.beat is not None and self.vitals.beat.has_worked
 
     @property
     def is_hopeful(self) -> bool:
@@ -305,7 +315,9 @@ class Supervisor:
         try:
             life.incarnation = self._start_worker(life.name, ended)
         except Exception as error:
-            ended(End(status=core.WorkerStatus.FAILED, reason=f"it could not be started: {error}"))
+            life.vitals = vital_signs.Vitals(beat=None)
+            reason = f"it could not be started: {error}"
+            ended(End(status=core.WorkerStatus.FAILED, reason=reason, is_external=may_pass(error)))
         else:
             again = f" again (start {number})" if number > 1 else ""
             where = f", process {life.incarnation.pid}" if life.incarnation.pid is not None else ""
@@ -376,7 +388,7 @@ class Supervisor:
             self._note(EventKind.ENDED, life.name, "was killed", end)
         elif self._stage is not _Stage.RUNNING:
             life.phase = Phase.FAILED
-            self._note(EventKind.CRASHED, life.name, f"crashed while stopping: {end.describe()}", end)
+            self._note_crash(life, end, "The run was stopping.")
         else:
             self._take_crash(life, end)
 
@@ -390,13 +402,11 @@ class Supervisor:
         elif life.has_worked is False and not end.is_external:
             life.num_barren += 1
         num = len(life.crashes)
-        max_barren = policy.max_restarts + 1
-        if not life.has_ever_worked:
-            max_barren = min(_MAX_BARREN_LIVES, max_barren)
-        if life.num_barren >= max_barren:
+        limit = math.inf if policy.max_restarts is None else policy.max_restarts
+        if life.num_barren > (limit if life.has_ever_worked else min(_MAX_BARREN_LIVES - 1, limit)):
             self._give_up(life, end, f"crashed {_times(life.num_barren)} before it did any work")
             return
-        if num > policy.max_restarts and not (policy.max_restarts and self._has_peer_at_work(life)):
+        if num > limit and not (limit and self._has_peer_at_work(life)):
             what = f"crashed {_times(num, policy.window_s)}"
             self._give_up(life, end, f"{what} and its RestartPolicy allows max_restarts={policy.max_restarts}")
             return
@@ -411,9 +421,10 @@ class Supervisor:
         self._num_alike[key] += 1
         num = self._num_alike[key]
         first_line = end.reason.splitlines()[0] if end.reason else "without a reason"
-        brief = f"crashed as before ({num} times so far in {life.node!r}): {first_line}. {sequel}" if num > 1 else ""
-        if num == 1 and life.has_worked is False and not life.has_ever_worked and not end.is_external:
-            brief = f"crashed: {first_line} (before it did any work). {sequel}"  # the whole of it, if it is given up on
+        brief = f"crashed as before ({num} times so far in {life.node!r}). {sequel}" if num > 1 else ""
+        is_barren = life.has_worked is False and not life.has_ever_worked and not end.is_external
+        if num == 1 and is_barren and self._stage is _Stage.RUNNING:  # all of it is told if it is given up on
+            brief = f"crashed before it did any work: {first_line.rstrip('.')}. {sequel}"
         self._events.append(
             Event(
                 kind=EventKind.CRASHED,
@@ -428,7 +439,7 @@ class Supervisor:
     def _has_peer_at_work(self, life: _Life) -> bool:
         """Whether another replica of its node does its work meanwhile."""
         return life.is_expendable and any(
-            peer.node == life.node and peer is not life and peer.phase is Phase.RUNNING and peer.has_worked is not False
+            peer.node == life.node and peer is not life and peer.phase is Phase.RUNNING and peer.is_hopeful
             for peer in self._lives.values()
         )
 
@@ -532,4 +543,6 @@ def _times(num: int, window_s: float | None = None) -> str:
 
 
 def _restarts(num: int, policy: programs.RestartPolicy) -> str:
+    if policy.max_restarts is None:
+        return f"restart {num} within {policy.window_s:g} s"
     return f"restart {num} of {policy.max_restarts} allowed within {policy.window_s:g} s"

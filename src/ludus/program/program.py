@@ -49,7 +49,8 @@ class RestartPolicy:
     """When a crashed worker is started again: after `backoff_s`, doubled at each crash up to `max_backoff_s`.
 
     More than `max_restarts` crashes within `window_s` end the run, unless another replica of the node serves meanwhile.
-    So do three deaths before a first unit of work. `max_restarts=0` ends it at the first crash.
+    So do three deaths before a first unit of work. `max_restarts=0` ends it at the first crash; None: there is no limit
+    for a worker that has ever worked.
 
     max_busy_s: a worker whose loop has been in one call or poll for longer, without progress, is hung: it is killed and
         started again. None: never.
@@ -57,7 +58,7 @@ class RestartPolicy:
         up. None: yes, if the workers of the node only answer calls.
     """
 
-    max_restarts: int = 5
+    max_restarts: int | None = 5
     window_s: float = 60.0
     backoff_s: float = 0.2
     max_backoff_s: float = 10.0
@@ -67,7 +68,7 @@ class RestartPolicy:
     def __post_init__(self) -> None:
         if self.max_busy_s is not None and self.max_busy_s <= 0:
             raise errors.ProgramError(f"{self}: max_busy_s must be more than 0, or None for no limit.")
-        if self.max_restarts < 0 or min(self.window_s, self.backoff_s, self.max_backoff_s) < 0:
+        if min(self.max_restarts or 0, self.window_s, self.backoff_s, self.max_backoff_s) < 0:
             raise errors.ProgramError(f"{self}: nothing in a restart policy can be negative.")
 
     def delay_s(self, num_crashes: int) -> float:

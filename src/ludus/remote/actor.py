@@ -32,7 +32,7 @@ from ludus.remote import trial as trials
 
 __all__ = ["RemoteActor"]
 
-_RESTARTS = RestartPolicy(max_restarts=30, backoff_s=0.05, max_backoff_s=1.0)
+_RESTARTS = RestartPolicy(max_restarts=None, backoff_s=0.05, max_backoff_s=1.0)
 _READY_S = 60.0
 
 

@@ -33,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _DEFAULT_CAPACITY = 1024
 _EXIT_AFTER_S = 0.5
-_MODEL_RESTARTS = RestartPolicy(max_restarts=30, backoff_s=0.1, max_backoff_s=2.0)
+_MODEL_RESTARTS = RestartPolicy(max_restarts=None, backoff_s=0.1, max_backoff_s=2.0)
 
 
 class Stage(enum.IntEnum):

@@ -1,7 +1,8 @@
 """Three ways into a trial: to drive it, to join it, to be one of its workers.
 
 The folder's trial.json says where the names of a running trial are, and who drives it. It is read and written under a
-lock, so of several processes that come at once one drives.
+lock, so of several processes that come at once one drives. Whoever drives holds another one for as long as it does, so
+a second process does not drive beside it, whatever became of trial.json.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from ludus import discovery, errors, files, launch
 from ludus.discovery import names as naming
+from ludus.launch import lock
 from ludus.launch import run as runs
 from ludus.program import trial as trials
 from ludus.remote.belonging import Trial, stop_key
@@ -129,6 +131,8 @@ def _drive(folder: trials.TrialFolder, *, engine: str, secret: str | None) -> Tr
             "join it here."
         )
     with contextlib.ExitStack() as stack:
+        driving = stack.enter_context(contextlib.ExitStack())
+        driving.enter_context(lock.driving(folder.path))
         host, reserves = "127.0.0.1", True
         if engine == "ray":
             host, is_own = stack.enter_context(launch.ray_connected())
@@ -156,7 +160,7 @@ def _drive(folder: trials.TrialFolder, *, engine: str, secret: str | None) -> Tr
                 secret=secret,
             )
         )
-        stack.callback(_mark_ended, folder, url, driver)
+        stack.callback(_mark_ended, folder, url, driver, driving)
         resources = stack.pop_all()
     made = Trial(here, folder.path, engine=engine, resources=resources, driver=driver)
     made.interrupts.install()
@@ -164,8 +168,8 @@ def _drive(folder: trials.TrialFolder, *, engine: str, secret: str | None) -> Tr
     return made
 
 
-def _mark_ended(folder: trials.TrialFolder, url: str, driver: Driver) -> None:
-    """Say so in trial.json, unless somebody has taken the trial up since."""
+def _mark_ended(folder: trials.TrialFolder, url: str, driver: Driver, driving: contextlib.ExitStack) -> None:
+    """Say so in trial.json, unless somebody has taken the trial up since, and let others drive."""
     failed = driver.failure
     if not folder.path.is_dir():
         _LOG.warning("%s was deleted while the trial ran: what it had written is gone.", folder.path)
@@ -173,6 +177,7 @@ def _mark_ended(folder: trials.TrialFolder, url: str, driver: Driver) -> None:
     with _locked(folder.path):
         if (known := folder.find()) is not None and known.names_url == url:
             folder.mark_ended(str(failed).splitlines()[0] if failed else driver.stop_reason or "stopped")
+        driving.close()  # within the lock: who reads that it has ended may drive
 
 
 def _has_no_context() -> bool:

@@ -58,9 +58,10 @@ def run(
         except errors.ProgramError as error:
             if not (folder.path / "config.json").exists():
                 raise errors.TrainingError(_deleted(folder, last)) from error
+            # Not `from error`: its text, with the worker's traceback, would be printed twice.
             raise errors.TrainingError(
                 f"{error}\nThe run has ended. It goes on from its last checkpoint with: ludus resume {folder.path.name}"
-            ) from error
+            ) from None
     return _result(folder, idle)
 
 

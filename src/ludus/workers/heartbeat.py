@@ -91,6 +91,7 @@ class Heartbeat:
         self._mark: object = None
         self._since = clock.now()
         self._is_reported = False
+        self._beating = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ludus-heartbeat", daemon=True)
 
@@ -98,14 +99,22 @@ class Heartbeat:
         self._thread.start()
 
     def attach(self, worker: workers.Worker) -> None:
-        """From now on beats describe the loop of `worker`."""
+        """From now on beats describe the loop of `worker`, and its first unit of work is reported at once."""
         self._worker = worker
+        worker.on_work = lambda: self._beat(self._look_at_work)
 
     def close(self) -> None:
         """No beats after this. May be called twice."""
         self._stopped.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
+
+    def _look_at_work(self) -> Beat:
+        """The beat that reports the first unit of work, by the thread that has completed it."""
+        assert self._worker is not None
+        self._number += 1
+        self._has_worked = True
+        return Beat(number=self._number, status=self._worker.status, has_worked=True, report=self._worker.report())
 
     def look(self) -> Beat:
         """Sample the loop: the next beat."""
@@ -144,11 +153,15 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            try:
-                self._send(self.look())
-            except Exception:  # without beats a healthy worker would look hung; the next one may work
-                _LOG.exception("a heartbeat failed; the next one is tried in %g s", BEAT_EVERY_S)
+            self._beat(self.look)
             self._clock.wait(self._stopped, BEAT_EVERY_S)
+
+    def _beat(self, look: Callable[[], Beat]) -> None:
+        try:
+            with self._beating:
+                self._send(look())
+        except Exception:  # without beats a healthy worker would look hung; the next one may work
+            _LOG.exception("a heartbeat failed; the next one is tried in %g s", BEAT_EVERY_S)
 
 
 def _name_of(frame: FrameType | None) -> str:
@@ -169,6 +182,7 @@ _CALLERS = frozenset(
         RpcServer._on_notify,
         batching.run_stacked,
         workers.Worker._turn,
+        workers.Worker._answer,
         workers.Worker.run,
     )
 )

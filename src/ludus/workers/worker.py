@@ -55,6 +55,7 @@ class Worker:
         self._last_poll = self._born
         self._num_polls = 0
         self.loop_thread: int | None = None  # the ident of the thread that is in `run`
+        self.on_work: Callable[[], None] | None = None  # called once, at the first unit of work
         commands = ("configure", "start", "pause", "resume", "reconfigure", "stats", "ping", "interrupt", "exit")
         for command in commands:
             server.register_handler(command, getattr(self, command))
@@ -100,6 +101,15 @@ class Worker:
         `is_busy`: the loop is in a call or poll now, which is not done yet.
         """
         return self._num_polls > 0 or self.server.num_run > int(is_busy)
+
+    def note_work(self) -> None:
+        """Report the first unit of work at once, before the next one can end the process. Safe from any thread.
+
+        The loop calls this itself when `has_worked` says so; a worker that works in other threads calls it there.
+        """
+        on_work, self.on_work = self.on_work, None
+        if on_work is not None:
+            on_work()
 
     def report(self) -> Mapping[str, float]:
         """Numbers that every heartbeat carries to the driver: few, and quick to get. Called by its thread."""
@@ -224,14 +234,27 @@ class Worker:
         if self.status is not WorkerStatus.RUNNING:
             self.server.handle_requests(timeout_s=0.5)
             return
-        self.server.handle_requests(_REQUESTS_BETWEEN_POLLS)
+        self._answer(_REQUESTS_BETWEEN_POLLS)
         if self.status is not WorkerStatus.RUNNING or self._exit_asked is not None:
             return
         worked = self._poll()
         self._num_polls += 1
         self._last_poll = time.monotonic()
+        if self.on_work is not None:
+            self._look_for_work()
         if worked == 0 and self.status is WorkerStatus.RUNNING:
-            self.server.handle_requests(timeout_s=self.idle_s)
+            self._answer(None, timeout_s=self.idle_s)
+
+    def _answer(self, max_count: int | None, *, timeout_s: float = 0.0) -> None:
+        if self.on_work is None:
+            self.server.handle_requests(max_count, timeout_s=timeout_s)
+        else:  # one by one: the second may end the process, and then the first must have been reported
+            self.server.handle_requests(1, timeout_s=timeout_s)
+            self._look_for_work()
+
+    def _look_for_work(self) -> None:
+        if self.has_worked(is_busy=False):
+            self.note_work()
 
     def _leave(self, started: bool) -> None:
         if not self.status.is_final:

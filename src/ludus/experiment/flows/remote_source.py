@@ -105,7 +105,7 @@ class RemoteSource:
         for index, (call, log) in enumerate(zip(calls, saved["logs"], strict=True)):
             try:
                 call.result()
-            except errors.EnvError as error:  # this one begins new episodes, with a new log
+            except (errors.EnvError, *_LOST) as error:  # this one begins new episodes, with a new log
                 _LOG.warning("simulator %d: %s", index, error)
                 is_exact = False
                 continue
