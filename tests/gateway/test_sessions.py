@@ -121,6 +121,17 @@ async def test_a_repetition_renews_the_lease():
 
 
 @run
+async def test_a_repeated_start_does_not_renew_the_lease():
+    house = House(lease_s=10)
+    house.now("start", number=0)
+    house.clock.now += 9
+    assert house.now("start", number=0).body == b"s"
+    house.clock.now += 2
+    house.sessions.sweep()
+    assert len(house.sessions) == 0
+
+
+@run
 async def test_a_session_with_a_step_under_way_does_not_run_out():
     house = House(Slow, lease_s=10)
     house.now("start")

@@ -197,7 +197,7 @@ class SessionCore:
             live.waiters.append(done)
 
     def _do_repeat(self, live: LiveSession | None, step: Step, done: Done) -> None:
-        if live is not None and live.state is _IDLE:
+        if live is not None and live.state is _IDLE and step.kind != "start":
             live.touched = self._clock()
         self.stats.num_repeats += 1
         outcome = self._ended.answer_to(step) if live is None else live.answer
