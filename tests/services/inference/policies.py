@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -65,6 +66,31 @@ def wait_until(is_so: Callable[[], Any], timeout_s: float = 30.0) -> None:
     while not is_so():
         assert time.monotonic() < until, "it never came to be"
         time.sleep(0.01)
+
+
+class Hanging:
+    """Builds policies; in the process that comes first, the first forward pass never ends."""
+
+    def __init__(self, flag: Path) -> None:
+        self.flag = flag
+
+    def __call__(self, spec: PolicySpec) -> Any:
+        policy: Any = Policy(spec)
+        make_runner = policy.runner
+
+        def runner() -> Callable[..., Any]:
+            run = make_runner()
+
+            def hang(*args: Any) -> Any:
+                with contextlib.suppress(FileExistsError):
+                    self.flag.touch(exist_ok=False)
+                    threading.Event().wait()
+                return run(*args)
+
+            return hang
+
+        policy.runner = runner
+        return policy
 
 
 class Asker:

@@ -23,7 +23,7 @@ from ludus.services.weights.service import WeightsService
 from ludus.services.weights.store import VersionStore
 from ludus.workers.server import WorkerServer
 
-from .policies import PLAIN, RECURRENT, Asker, observe, policy_of, wait_until
+from .policies import PLAIN, RECURRENT, Asker, Hanging, observe, policy_of, wait_until
 
 
 @pytest.fixture
@@ -259,6 +259,32 @@ def test_many_callers_are_each_answered_by_their_version_while_others_are_publis
         assert stats["num_rows"] > stats["num_batches"]
         assert stats["num_refused"] == 0
     assert number > 3
+
+
+def test_calls_move_to_another_replica_when_theirs_hangs_and_it_is_replaced(
+    tmp_path: Path, store: VersionStore
+) -> None:
+    publish(store, PLAIN, 1)
+    program = Program("inference")
+    restarts = RestartPolicy(backoff_s=0.05, max_busy_s=0.5)  # five seconds for the first forward pass
+    build = Hanging(tmp_path / "hung")
+    inference = program.add(
+        "inference", InferenceService, PLAIN, str(store.folder), replicas=2, restarts=restarts, build=build
+    )
+    with launch.local(program, project=tmp_path / "trials") as run:
+        remote = run.remote(inference)
+        wait_until(lambda: len(remote.solver.replicas("inference")) == 2)
+        client = InferenceClient(remote)
+        asked = observe(PLAIN, 4, 0)
+        slowest = 0.0
+        while not any(worker.restarts for worker in run.workers()):
+            began = time.monotonic()
+            calls = [client.submit(1, *asked) for _ in range(4)]
+            assert all(agrees(PLAIN, 1, asked, call.result()) for call in calls)
+            slowest = max(slowest, time.monotonic() - began)
+            time.sleep(0.01)
+        assert slowest < 9.0
+        wait_until(lambda: len(remote.solver.replicas("inference")) == 2)
 
 
 @pytest.mark.chaos

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ludus import errors
 from ludus.data.nest import Nest
 from ludus.rpc.call import Pending
+from ludus.workers.solver import let_move
 
 __all__ = ["InferenceClient", "PendingForward"]
 
@@ -47,13 +48,13 @@ class InferenceClient:
 
 
 class PendingForward:
-    """A request on its way. Running it twice does no harm, so one that was lost with its replica is sent to another."""
+    """A request on its way. Running it twice does no harm, so another replica gets it if its own is lost or held up."""
 
     def __init__(self, remote: _Remote, arguments: tuple[Any, ...], until: float) -> None:
         self._remote = remote
         self._arguments = arguments
         self._until = until
-        self._pending = remote.submit("forward", *arguments)
+        self._pending = let_move(remote.submit("forward", *arguments))
 
     @property
     def done(self) -> bool:
@@ -75,4 +76,4 @@ class PendingForward:
                 if time.monotonic() >= self._until:
                     raise
             time.sleep(_RETRY_AFTER_S)
-            self._pending = self._remote.submit("forward", *self._arguments)
+            self._pending = let_move(self._remote.submit("forward", *self._arguments))

@@ -129,6 +129,9 @@ class InferenceService(Worker):
     def has_worked(self, *, is_busy: bool) -> bool:
         return self._num_batches > 0
 
+    def is_warming_up(self, doing: str) -> bool:
+        return not self._num_batches
+
     def _poll(self) -> int:
         if not self._pending:
             return 0

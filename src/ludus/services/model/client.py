@@ -4,7 +4,8 @@ client = ModelClient(open_workers, "model-policy", Layouts("policy"))
 client.start()
 client.submit(12, (image,), {}, sink, token)      # from any thread; `sink` is told, once for each message
 
-A forward pass changes nothing, so one that was lost with its worker is sent again, until its time is up.
+A forward pass changes nothing, so one that was lost with its worker, or whose worker is held up, is sent to another,
+until its time is up.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ludus.data.nest import Nest
 from ludus.rpc.call import Pending
 from ludus.services.model.request import Request, Sink, deliver, split
 from ludus.services.model.rows import Layouts
-from ludus.workers.solver import Solver
+from ludus.workers.solver import Solver, let_move
 
 __all__ = ["ModelClient"]
 
@@ -80,6 +81,7 @@ class ModelClient:
         self._flights: list[_Flight] = []
         self._is_closed = False
         self._is_idle = False
+        self._tend_at = 0.0
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread = threading.Thread(target=self._live, daemon=True, name=node)
 
@@ -156,7 +158,8 @@ class ModelClient:
         args, kwargs = flight.call
         version = flight.requests[0].version
         assert self._solver is not None, "open by now"
-        flight.pending = self._solver.submit(self._node, "forward", (version, args, kwargs), timeout_s=left)
+        call = self._solver.submit(self._node, "forward", (version, args, kwargs), timeout_s=left)
+        flight.pending = let_move(call)
 
     def _wait(self) -> None:
         """Until an answer has come, or a call, or a tick has passed."""
@@ -181,10 +184,13 @@ class ModelClient:
         self._is_idle = False
         if any(fd == self._bell for fd, _event in ready):
             os.eventfd_read(self._bell)
+        is_time = time.monotonic() >= self._tend_at  # also while others answer: one worker may be held up
         for link in links:
             link.pump()
-            if not ready:
+            if is_time or not ready:
                 link.tend()
+        if is_time:
+            self._tend_at = time.monotonic() + _TICK_S
 
     def _settle(self) -> None:
         for flight in list(self._flights):

@@ -92,6 +92,9 @@ class ModelService(Worker):
         assert found is not None, "prepared when configured"
         return found.to_nest()
 
+    def is_warming_up(self, doing: str) -> bool:
+        return doing != "poll" or self._host is None or not self._host.statistics().num_batches
+
     def _poll(self) -> int:
         if self._host is not None:
             return self._host.run_pending()
