@@ -50,7 +50,7 @@ class GatewayService(Worker):
         others = [other for other in range(size) if other != index]
         self._handover = Handover([(beat_path(options, other), door_path(options, other)) for other in others])
         self._is_hung = False
-        self._actor = lambda: actor(*args, **(kwargs or {}))
+        self._actor: Callable[[], ActorLike] = lambda: actor(*args, **(kwargs or {}))
         self._thread = GatewayThread(
             self._make_actor,
             options,

@@ -109,7 +109,7 @@ class Heartbeat:
     def attach(self, worker: workers.Worker) -> None:
         """From now on beats describe the loop of `worker`, and its first unit of work is reported at once."""
         self._worker = worker
-        worker.on_work = lambda: self._beat(self._look_at_work)
+        worker.on_work = self._report_work
 
     def close(self) -> None:
         """No beats after this. May be called twice."""
@@ -118,12 +118,17 @@ class Heartbeat:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def _look_at_work(self) -> Beat:
-        """The beat that reports the first unit of work, by the thread that has completed it."""
-        assert self._worker is not None
-        self._number += 1
-        self._has_worked = True
-        return Beat(number=self._number, status=self._worker.status, has_worked=True, report=self._worker.report())
+    def _report_work(self) -> None:
+        """A beat for the first unit of work, by the thread that has completed it."""
+        worker = self._worker
+        assert worker is not None
+
+        def look() -> Beat:
+            self._number += 1
+            self._has_worked = True
+            return Beat(number=self._number, status=worker.status, has_worked=True, report=worker.report())
+
+        self._beat(look)
 
     def look(self) -> Beat:
         """Sample the loop: the next beat."""
