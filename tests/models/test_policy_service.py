@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -14,7 +15,8 @@ import pytest
 from ludus import errors, launch
 from ludus.data import nest as nests
 from ludus.discovery.memory import MemoryNames
-from ludus.learn.policies.policy import PolicySpec
+from ludus.learn.networks.config import NetworkConfig
+from ludus.learn.policies.policy import Policy, PolicySpec
 from ludus.models.client import ModelClient
 from ludus.models.ready_versions import ReadyVersions
 from ludus.models.service import ModelService
@@ -24,7 +26,7 @@ from ludus.program import Program, RestartPolicy
 from ludus.rpc.deferred import Deferred
 from ludus.workers.server import WorkerServer
 
-from .policies import PLAIN, RECURRENT, Asker, call_of, observe, policy_of, wait_until
+from .policies import HANGING, PLAIN, RECURRENT, Asker, call_of, observe, policy_of, wait_until
 
 
 @pytest.fixture
@@ -271,6 +273,39 @@ def test_many_callers_are_each_answered_by_their_version_while_others_are_publis
         assert stats["num_rows"] > stats["num_batches"]
         assert stats["num_failed"] == 0
     assert number > 3
+
+
+def test_calls_move_to_another_replica_when_theirs_hangs_and_it_is_replaced(
+    tmp_path: Path, store: VersionStore
+) -> None:
+    (tmp_path / "hanging.py").write_text(HANGING)
+    spec = dataclasses.replace(PLAIN, network=NetworkConfig(model=f"{tmp_path}/hanging.py:Hanging"))
+    store.publish("policy", Policy(spec).weights(), number=1)
+    program = Program("inference")
+    restarts = RestartPolicy(backoff_s=0.05, max_busy_s=2.0)
+    inference = program.add(
+        "inference", ModelService, str(store.folder), "policy", policy=spec, replicas=2, restarts=restarts
+    )
+    with launch.local(program, project=tmp_path / "trials") as run:
+        remote = run.remote(inference)
+        wait_until(lambda: len(remote.solver.replicas("inference")) == 2)
+        client = ModelClient.of(remote, timeout_s=120.0)
+        asked = call_of(observe(spec, 4, 0))
+
+        def ask_all() -> None:
+            calls = [client.ask(1, asked, {}) for _ in range(4)]
+            assert all(call.result()["params"].shape == (4, 3) for call in calls)
+
+        for index in range(2):  # the first time of both is over
+            ModelClient.of(remote.replica(index), timeout_s=120.0).ask(1, asked, {}).result()
+        (tmp_path / "go").touch()
+        until = time.monotonic() + 120
+        while not any(worker.restarts for worker in run.workers()):
+            ask_all()
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        assert (tmp_path / "hung").exists()
+        wait_until(lambda: len(remote.solver.replicas("inference")) == 2)
 
 
 @pytest.mark.chaos

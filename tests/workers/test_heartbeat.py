@@ -155,6 +155,38 @@ def test_a_call_is_named_by_its_command_and_counts_as_work_when_it_is_done(host:
     wait_until(lambda: heartbeat.look().has_worked)
 
 
+def test_a_worker_that_warms_up_may_be_busy_ten_times_as_long(host: Any) -> None:
+    worker, clock, hung = host(Gate), FakeClock(0.0), []
+    worker.is_warming_up = lambda doing: doing == "poll"
+    heartbeat = Heartbeat(lambda beat: None, max_busy_s=30.0, on_hung=lambda *said: hung.append(said), clock=clock)
+    heartbeat.attach(worker)
+    worker.is_shut = True
+    assert worker.entered.wait(60)
+    heartbeat.look()
+    clock.advance(299.0)
+    heartbeat.look()
+    assert hung == []
+    clock.advance(2.0)
+    heartbeat.look()
+    assert len(hung) == 1
+    worker.opened.set()
+
+
+def test_callers_are_told_while_a_loop_is_held_up(
+    host: Any, names: core.Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ludus.workers.heartbeat.HELD_UP_S", 0.1)
+    worker = host(Gate)
+    heartbeat = Heartbeat(lambda beat: None)
+    heartbeat.attach(worker)
+    heartbeat.start()
+    worker.is_shut = True
+    assert names.wait("e/t/held-up/w/0", 60) == "poll"
+    worker.opened.set()
+    wait_until(lambda: not names.find_subtree("e/t/held-up"))
+    heartbeat.close()
+
+
 class Payloads(Worker):
     """A poll that works; what it does after that is not awaited by the heartbeat."""
 
@@ -180,6 +212,8 @@ def test_the_first_unit_of_work_is_reported_before_the_next_one_begins(host: Any
     seen: list[bool] = []
     worker = host(Payloads, seen, beats)
     Heartbeat(beats.append).attach(worker)  # not started: nothing is sampled
+    num_polls = worker._num_polls
+    wait_until(lambda: worker._num_polls > num_polls + 1)  # it does not wait for requests as it did before
     with Solver("e", "t", names=names) as solver:
         for call in [solver.submit("w", "work") for _ in range(3)]:
             call.result()

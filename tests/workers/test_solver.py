@@ -21,7 +21,7 @@ from ludus.testing.serving import ServerThread
 from ludus.workers.register import register
 from ludus.workers.remote import Remote
 from ludus.workers.server import WorkerServer
-from ludus.workers.solver import Solver, service_name
+from ludus.workers.solver import Solver, let_move, service_name
 from ludus.workers.worker import make_worker
 
 REPLICA = """
@@ -185,6 +185,115 @@ def test_the_seed_s_spelling_and_a_remote_do_the_same():
         worker.request_exit("over")
         thread.join(5)
         names.close()
+
+
+class Blocker:
+    """Says who it is; one that is shut does not, until it is opened."""
+
+    def __init__(self, index, shut, opened):
+        self.index, self.shut, self.opened = index, shut, opened
+
+    @register
+    def who(self):
+        if self.shut == self.index:
+            assert self.opened.wait(60)
+        return self.index
+
+
+@pytest.fixture
+def blockers():
+    """`blockers(shut)`: two replicas, of which one may be shut; their servers, and a solver that knows both."""
+    names = discovery.connect("memory://blockers")
+    opened, running, solvers = threading.Event(), [], []
+
+    def start(shut=None):
+        servers = [WorkerServer(f"who/{i}", experiment="exp", trial="t", names=names) for i in range(2)]
+        for index, server in enumerate(servers):
+            worker = make_worker(server, Blocker, (index, shut, opened), {})
+            thread = threading.Thread(target=worker.run, daemon=True)
+            thread.start()
+            running.append((worker, thread))
+        solvers.append(Solver("exp", "t", names=names))
+        while len(solvers[0].replicas("who")) < 2:
+            time.sleep(0.01)
+        return servers, solvers[0]
+
+    yield start
+    opened.set()
+    for solver in solvers:
+        solver.close()
+    for worker, thread in running:
+        worker.request_exit("over")
+        thread.join(60)
+    names.close()
+
+
+def _wait_held_up(solver, expected):
+    until = time.monotonic() + 60
+    while solver._service("who")._held_up != expected:
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def test_a_replica_that_is_held_up_is_out_of_rotation_while_another_is_not(blockers):
+    servers, solver = blockers()
+    servers[0].show_held_up("poll")
+    _wait_held_up(solver, {"who/0"})
+    assert {solver.retrieve("who", "who") for _ in range(10)} == {1}
+    servers[1].show_held_up("poll")
+    _wait_held_up(solver, {"who/0", "who/1"})
+    assert {solver.retrieve("who", "who") for _ in range(10)} == {0, 1}
+    for server in servers:
+        server.show_held_up("")
+    _wait_held_up(solver, set())
+    assert {solver.retrieve("who", "who") for _ in range(10)} == {0, 1}
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_call_that_may_run_twice_is_taken_away_from_a_replica_that_is_held_up(blockers, monkeypatch, says_so):
+    monkeypatch.setattr("ludus.workers.solver._MOVE_AFTER_S", 0.3)
+    servers, solver = blockers(shut=0)
+    calls = [let_move(solver.submit("who", "who")) for _ in range(4)]
+    if says_so:
+        servers[0].show_held_up("who")
+    assert [call.result() for call in calls] == [1, 1, 1, 1]
+    assert solver.statistics()["who"].num_moved == 2
+    assert solver.statistics()["who"].replicas["who/0"].num_in_flight == 0
+
+
+def test_a_call_that_may_not_run_twice_stays_where_it_is(blockers, monkeypatch):
+    monkeypatch.setattr("ludus.workers.solver._MOVE_AFTER_S", 0.1)
+    servers, solver = blockers(shut=0)
+    servers[0].show_held_up("who")
+    calls = [solver.submit("who", "who", timeout_s=2.0) for _ in range(2)]
+    outcomes = [call.link for call in calls]
+    _wait_held_up(solver, {"who/0"})
+    with pytest.raises(errors.DeadlineExceeded):
+        for call in calls:
+            call.result()
+    assert [call.link for call in calls] == outcomes
+
+
+def test_a_slow_replica_that_answers_others_keeps_its_calls(blockers, monkeypatch):
+    """Under a high load moving calls would only add to it."""
+    monkeypatch.setattr("ludus.workers.solver._MOVE_AFTER_S", 0.2)
+    _servers, solver = blockers(shut=0)
+    call = next(c for c in [let_move(solver.submit("who", "who")) for _ in range(2)] if not _is_answered(c))
+    link = call.link
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        link._num_answered += 1  # of other callers
+        link.tend()
+        time.sleep(0.01)
+    assert call.link is link
+
+
+def _is_answered(call):
+    until = time.monotonic() + 0.1
+    while not call.done and time.monotonic() < until:
+        call.link.pump()
+        time.sleep(0.005)
+    return call.done
 
 
 def test_a_replica_that_could_not_be_reached_for_a_moment_is_tried_again():

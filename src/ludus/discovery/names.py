@@ -14,6 +14,7 @@ __all__ = [
     "below",
     "check",
     "experiment_root",
+    "held_up_root",
     "is_at_or_below",
     "key",
     "kind_root",
@@ -55,6 +56,11 @@ def worker_root(experiment: str, trial: str) -> str:
 def worker(experiment: str, trial: str, worker_name: str) -> str:
     """The key of a worker's address; worker names look like `policy/0`."""
     return key(experiment, trial, WORKER, worker_name)
+
+
+def held_up_root(experiment: str, trial: str) -> str:
+    """Names of the workers of a trial whose loop does not turn just now are below it."""
+    return kind_root(experiment, trial, "held-up")
 
 
 def worker_name(key: str) -> str:

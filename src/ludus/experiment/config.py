@@ -59,7 +59,9 @@ class TrainConfig:
     )
     trainers: int = option(1, help="ranks that train together, each on its share of the simulators", minimum=1)
     hang_seconds: float = option(
-        300.0, help="a simulator or inference worker without progress for so long is replaced; 0: never", minimum=0.0
+        300.0,
+        help="a simulator without progress for so long is replaced, an inference worker after a tenth of it; 0: never",
+        minimum=0.0,
     )
     threads: int | None = option(None, help="threads of a trainer; none: as fits", minimum=1)
     device: str = option("cpu", help="where the trainer computes: cpu, cuda, cuda:1")

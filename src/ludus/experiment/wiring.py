@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,12 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
                 max_batch=1024 if config.flow == "async" else 1,
                 keep_versions=4,
                 replicas=train.inference,
-                restarts=_restarts(config, is_expendable=True),
+                # A forward pass is short, but for the first: the heartbeat gives that ten times as long.
+                restarts=replace(
+                    _restarts(config, is_expendable=True),
+                    max_restarts=None,
+                    max_busy_s=config.train.hang_seconds / 10 or None,
+                ),
             )
         settings = SimulatorSettings(
             make_groups=functools.partial(make_groups, config, is_remote=bool(train.inference)),

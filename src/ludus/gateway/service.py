@@ -50,7 +50,7 @@ class GatewayService(Worker):
         others = [other for other in range(size) if other != index]
         self._handover = Handover([(options.beat_path(other), options.takeover_path(other)) for other in others])
         self._is_hung = False
-        self._actor = lambda: actor(*args, **(kwargs or {}))
+        self._actor: Callable[[], ActorLike] = lambda: actor(*args, **(kwargs or {}))
         self._thread = GatewayThread(
             self._make_actor,
             options,

@@ -5,7 +5,8 @@ client.submit(12, (image,), {}, sink, token)      # one row; rows of many caller
 asked = client.ask(12, (images,), {})             # rows, for callers that wait
 asked.result()                                    # by version 12 and no other
 
-A forward pass changes nothing, so one that was lost with its worker is sent again, until its time is up.
+A forward pass changes nothing, so one that was lost with its worker, or whose worker is held up, is sent to another,
+until its time is up.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ludus.data.rows import Layouts
 from ludus.models.request import Request, Sink, deliver, split
 from ludus.models.verify import Verification
 from ludus.rpc.call import Pending
+from ludus.workers.solver import let_move
 
 __all__ = ["Asked", "ModelClient"]
 
@@ -48,13 +50,13 @@ class _Workers(Protocol):
 
 
 class Asked:
-    """A call of rows on its way. If its worker is lost, `result` sends it to another, for `timeout_s`."""
+    """A call of rows on its way. If its worker is lost or held up, another gets it, for `timeout_s`."""
 
     def __init__(self, workers: _Workers, arguments: tuple[Any, ...], timeout_s: float) -> None:
         self._workers = workers
         self._arguments = arguments
         self._until = time.monotonic() + timeout_s
-        self._pending = workers.submit("forward", *arguments)
+        self._pending = let_move(workers.submit("forward", *arguments))
         self.version: int | None = None  # that ran, once there is a result
 
     @property
@@ -78,7 +80,7 @@ class Asked:
                 if time.monotonic() >= self._until:
                     raise
             time.sleep(_RETRY_AFTER_S)
-            self._pending = self._workers.submit("forward", *self._arguments)
+            self._pending = let_move(self._workers.submit("forward", *self._arguments))
 
 
 class _Flight:
@@ -125,6 +127,7 @@ class ModelClient:
         self._opening, self._starting = threading.Lock(), threading.Lock()
         self._thread: threading.Thread | None = None
         self._bell = -1
+        self._tend_at = 0.0
 
     @classmethod
     def of(cls, workers: _Workers, *, timeout_s: float = 60.0) -> ModelClient:
@@ -219,7 +222,8 @@ class ModelClient:
 
     def _launch(self, workers: _Workers, flight: _Flight) -> None:
         left = max(0.0, flight.until - time.monotonic())
-        flight.pending = workers.within(left).submit("forward", flight.requests[0].version, *flight.call)
+        call = workers.within(left).submit("forward", flight.requests[0].version, *flight.call)
+        flight.pending = let_move(call)
 
     def _wait(self) -> None:
         """Until an answer has come, or a call, or a tick has passed."""
@@ -244,10 +248,13 @@ class ModelClient:
         self._is_idle = False
         if any(fd == self._bell for fd, _event in ready):
             os.eventfd_read(self._bell)
+        is_time = time.monotonic() >= self._tend_at  # also while others answer: one worker may be held up
         for link in links:
             link.pump()
-            if not ready:
+            if is_time or not ready:
                 link.tend()
+        if is_time:
+            self._tend_at = time.monotonic() + _TICK_S
 
     def _settle(self) -> None:
         for flight in list(self._flights):

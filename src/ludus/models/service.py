@@ -142,6 +142,9 @@ class ModelService(Worker):
     def has_worked(self, *, is_busy: bool) -> bool:
         return self._kernel is not None and self._kernel.stats().num_batches > 0
 
+    def is_warming_up(self, doing: str) -> bool:
+        return doing != "forward" or not self.has_worked(is_busy=True)
+
     def _poll(self) -> int:
         if self._kernel is not None:
             return self._kernel.run_pending()

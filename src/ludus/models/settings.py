@@ -26,6 +26,7 @@ class ModelSettings:
     checkpoint_seconds: float | None = None
     checkpoint_steps: int | None = None
     keep: int = 8  # of the newest versions
+    max_busy_s: float = 30.0  # a worker that takes longer for a forward pass, after its first, is replaced; 0: never
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
@@ -33,6 +34,8 @@ class ModelSettings:
             raise errors.ConfigError(f"there is no backend {self.backend!r}. {near}")
         if min(self.num_workers, self.max_batch, self.num_threads, self.keep) < 1 or self.tolerance < 0:
             raise errors.ConfigError(f"{self}: counts begin at 1, and a tolerance is not negative.")
+        if self.max_busy_s < 0:
+            raise errors.ConfigError(f"{self}: max_busy_s is a time; 0 is for no limit.")
         given = [x for x in (self.checkpoint_seconds, self.checkpoint_steps) if x is not None]
         if given and min(given) <= 0:
             raise errors.ConfigError(f"{self}: a checkpoint every 0 seconds or steps is none; leave it out.")

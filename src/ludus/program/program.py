@@ -53,7 +53,7 @@ class RestartPolicy:
     for a worker that has ever worked.
 
     max_busy_s: a worker whose loop has been in one call or poll for longer, without progress, is hung: it is killed and
-        started again. None: never.
+        started again. Ten times as long is allowed for what it says is warming up. None: never.
     is_expendable: whether the run goes on without a worker that is given up on, while other replicas of its node are
         up. None: yes, if the workers of the node only answer calls.
     """

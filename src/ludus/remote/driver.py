@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ludus import errors, launch
@@ -161,7 +161,9 @@ class Driver:
                     "everywhere, or none."
                 )
 
-    def start_model(self, name: str, num_workers: int, max_batch: int, num_threads: int) -> None:
+    def start_model(
+        self, name: str, num_workers: int, max_batch: int, num_threads: int, max_busy_s: float = 0.0
+    ) -> None:
         check_name("model", name)
         from ludus.models.service import ModelService  # when it is needed: it may load much
 
@@ -178,7 +180,7 @@ class Driver:
                 num_threads=num_threads,
                 replicas=num_workers,
                 resources=Resources(cpus=max(1, num_threads)),
-                restarts=_MODEL_RESTARTS,
+                restarts=replace(_MODEL_RESTARTS, max_busy_s=max_busy_s or None),
             )
             self.run(program)
             self._models.add(name)
@@ -252,9 +254,11 @@ class DriverService:
         self._driver.open_buffer(name, capacity)
 
     @register
-    def start_model(self, name: str, num_workers: int, max_batch: int, num_threads: int) -> None:
+    def start_model(
+        self, name: str, num_workers: int, max_batch: int, num_threads: int, max_busy_s: float = 0.0
+    ) -> None:
         """Have workers `model-NAME/0` and so on. They are started once."""
-        self._driver.start_model(name, num_workers, max_batch, num_threads)
+        self._driver.start_model(name, num_workers, max_batch, num_threads, max_busy_s)
 
     @register
     def merge(self, rows: Sequence[Any]) -> None:

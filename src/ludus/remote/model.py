@@ -66,6 +66,8 @@ class RemoteModel:
     tolerance: how far a backend may be from eager, absolute and relative; beyond, it is not used.
     checkpoint_seconds, checkpoint_steps: how often a version gets a tag, so that it stays.
     keep: how many of the newest versions stay, beside those with a tag and those that a session plays.
+    max_busy_s: a worker that is in one forward pass for longer is taken for hung and replaced; its first one, and what
+        loads or compiles, may take ten times as long. 0: never.
 
     trust: run the code of a module that is there and was made by another user or on another machine.
 
@@ -88,6 +90,7 @@ class RemoteModel:
         checkpoint_seconds: float | None = None,
         checkpoint_steps: int | None = None,
         keep: int | None = None,
+        max_busy_s: float | None = None,
         timeout_s: float = 30.0,
         trust: bool = False,
         trial: _Trial | None = None,
@@ -102,6 +105,7 @@ class RemoteModel:
             "checkpoint_seconds": checkpoint_seconds,
             "checkpoint_steps": checkpoint_steps,
             "keep": keep,
+            "max_busy_s": max_busy_s,
         }
         ModelSettings().changed(self._given)  # what is wrong is told before anything is done
         self.name = name
@@ -212,7 +216,14 @@ class RemoteModel:
 
     def _open_workers(self) -> Remote:
         settings = self._settings
-        self._trial.ask_driver("start_model", self.name, settings.num_workers, settings.max_batch, settings.num_threads)
+        self._trial.ask_driver(
+            "start_model",
+            self.name,
+            settings.num_workers,
+            settings.max_batch,
+            settings.num_threads,
+            max_busy_s=settings.max_busy_s,
+        )
         return self._trial.remote(self._node)
 
     # -- weights --------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -87,6 +88,8 @@ class Pending:
     probe_gap = _FIRST_PROBE_S
     next_probe = 0.0
     tried: tuple[object, ...] = ()
+    move_at = math.inf  # from then on another replica may run it, too: for calls that may run twice
+    answers_seen = -1  # of its link, when it was last looked at whether that is held up
     _value: Any = None
     _error: BaseException | None = None
     _callbacks: tuple[Callable[[Pending], None], ...] = ()

@@ -52,14 +52,19 @@ class Link:
         secret: str | None = None,
         limits: codec.Limits = codec.DEFAULT_LIMITS,
         on_not_run: Callable[[Pending, errors.RpcError], bool] | None = None,
+        on_slow: Callable[[Pending], None] | None = None,
         opener: OpenChannel | None = None,
     ) -> None:
-        """`on_not_run` is offered the calls that could not be run here; true means that it took them over."""
+        """`on_not_run` is offered the calls that could not be run here; true means that it took them over.
+
+        `on_slow` is told of calls that have not been answered at their `move_at`.
+        """
         self.address = address
         self.load = 0
         self._caller = caller
         self._limits = limits
         self._on_not_run = on_not_run
+        self._on_slow = on_slow
         self._opener: OpenChannel = opener or (
             lambda to, timeout_s: nearest(
                 to, transport=transport, secret=secret, timeout_s=timeout_s, max_bytes=limits.max_bytes
@@ -79,6 +84,14 @@ class Link:
     @property
     def num_in_flight(self) -> int:
         return len(self._pending)
+
+    @property
+    def num_answered(self) -> int:
+        return self._num_answered
+
+    def forget(self, pending: Pending) -> None:
+        """Another link has the call now; an answer that still comes here is not taken."""
+        self._pending.pop(pending.seq, None)
 
     # -- sending ------------------------------------------------------------------------------------------------
 
@@ -294,6 +307,8 @@ class Link:
             pending.probe_gap = min(pending.probe_gap * 2, _LAST_PROBE_S)
             pending.next_probe = min(now + pending.probe_gap, pending.deadline)
             self._probe(pending)
+        if now >= pending.move_at and not pending.done and self._on_slow is not None:
+            self._on_slow(pending)
         return pending.done
 
     def _probe(self, pending: Pending) -> None:

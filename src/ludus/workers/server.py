@@ -86,6 +86,18 @@ class WorkerServer:
         """How many calls were begun; safe from any thread."""
         return self._rpc.num_run
 
+    def show_held_up(self, doing: str) -> None:
+        """Tell callers what holds the worker's loop up, so that they prefer other replicas; empty: it turns again.
+
+        Not for the loop's thread. Raises `DiscoveryError` if the name service cannot be reached.
+        """
+        key = f"{spell.held_up_root(self.experiment, self.trial)}/{self.worker_name}"
+        if doing:
+            self._names.add(key, doing, ttl=self._ttl, replace=True)
+        else:
+            with contextlib.suppress(errors.NameNotFound):
+                self._names.delete(key)
+
     def statistics(self) -> ServerStatistics:
         return self._rpc.statistics()
 

@@ -3,8 +3,9 @@
     solver = Solver()
     actions = solver.retrieve("policy", "act", observations)
 
-A call goes to the least busy live replica. When a replica dies, the calls it had not begun go to another under the same
-number; those it had begun end in `OutcomeUnknown`, because running them again could be running them twice.
+A call goes to the least busy live replica whose loop turns. When a replica dies, the calls it had not begun go to
+another under the same number; those it had begun end in `OutcomeUnknown`, because running them again could be running
+them twice. Calls that may run twice (`let_move`) are also taken away from a replica that is held up.
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ from ludus.rpc.link import ClientStatistics, Link
 from ludus.rpc.opening import OpenChannel
 from ludus.workers import context
 
-__all__ = ["Solver", "SolverStatistics"]
+__all__ = ["Solver", "SolverStatistics", "let_move"]
 
 _TICK_S = 0.05
 _RETRY_AFTER_S = 0.5
+_MOVE_AFTER_S = 3.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SolverStatistics:
     """`replicas` has the figures of each live replica, by worker name; `num_parked` calls wait for one to appear."""
 
-    num_moved: int  # calls given to another replica because theirs died before beginning them
+    num_moved: int  # calls given to another replica because theirs died before beginning them, or was held up
     num_parked: int
     replicas: dict[str, ClientStatistics]
 
@@ -55,6 +57,7 @@ class Solver:
     ) -> None:
         here = context.complete(experiment, trial, names, secret)
         self._root = spell.worker_root(here.experiment, here.trial)
+        self._held_up_root = spell.held_up_root(here.experiment, here.trial)
         self._names = here.names
         self._secret = here.secret
         self._timeout_s = timeout_s
@@ -101,7 +104,8 @@ class Solver:
         with self._lock:
             service = self._services.get(name)
             if service is None:
-                service = _Service(self._root, name, self._names, self._caller, self._secret, self._opener)
+                roots = (self._root, self._held_up_root)
+                service = _Service(roots, name, self._names, self._caller, self._secret, self._opener)
                 self._services[name] = service
             return service
 
@@ -119,6 +123,12 @@ class Solver:
         self.close()
 
 
+def let_move(pending: Pending) -> Pending:
+    """The call may run twice: after a few seconds without an answer, another replica gets it if its own is held up."""
+    pending.move_at = time.monotonic() + _MOVE_AFTER_S
+    return pending
+
+
 def service_name(worker: object) -> str:
     """The name that is meant: a string itself, otherwise the object's `service_name` or its class's name."""
     if isinstance(worker, str):
@@ -134,7 +144,7 @@ class _Service:
 
     def __init__(
         self,
-        root: str,
+        roots: tuple[str, str],
         name: str,
         names: Names,
         caller: Caller,
@@ -148,20 +158,24 @@ class _Service:
         self._lock = threading.RLock()
         self._links: dict[str, Link] = {}  # by worker name
         self._addresses: dict[str, str] = {}
+        self._held_up: set[str] = set()  # workers whose loop does not turn just now
         self._failed: dict[str, float] = {}  # when a replica that still has its name could not be reached
         self._retired: list[Link] = []  # not for new calls, but some of theirs are still on the way
         self._lot = _ParkingLot(self)
         self._ticket = 0
         self._num_moved = 0
-        key = f"{root}/{name}"
-        self._key_start = len(root) + 1
-        self._watch: Watch = names.watch_names([key, spell.below(key)], self._on_name)
+        self._root, self._held_up_root = roots
+        keys = [f"{root}/{name}" for root in roots]
+        self._watch: Watch = names.watch_names([*keys, *map(spell.below, keys)], self._on_name)
 
     # -- who is there -------------------------------------------------------------------------------------------
 
     def _on_name(self, key: str, address: str | None) -> None:
         """The name service tells of a replica that came, moved or went."""
-        worker = key[self._key_start :]
+        if spell.is_at_or_below(key, self._held_up_root):
+            self._on_held_up(key[len(self._held_up_root) + 1 :], address)
+            return
+        worker = key[len(self._root) + 1 :]
         with self._lock:
             if self._addresses.get(worker) == address:
                 return
@@ -182,8 +196,22 @@ class _Service:
         if address is not None:
             self._lot.release()
 
+    def _on_held_up(self, worker: str, doing: str | None) -> None:
+        with self._lock:
+            if doing is None:
+                self._held_up.discard(worker)
+            else:
+                self._held_up.add(worker)
+
     def _link(self, address: str) -> Link:
-        return Link(parse(address), self._caller, secret=self._secret, on_not_run=self._on_not_run, opener=self._opener)
+        return Link(
+            parse(address),
+            self._caller,
+            secret=self._secret,
+            on_not_run=self._on_not_run,
+            on_slow=self._on_slow,
+            opener=self._opener,
+        )
 
     def revive(self) -> bool:
         """Try again the replicas that could not be reached a while ago and still have their names."""
@@ -228,12 +256,18 @@ class _Service:
             links = [link for link in self._links.values() if link not in pending.tried]
             if not links:
                 return None
+            if self._held_up and len(links) > 1:
+                links = [link for link in self._turning() if link in links] or links
             if len(links) == 1:
                 return links[0]
             self._ticket += 1
             turn = self._ticket % len(links)
             links = links[turn:] + links[:turn]
             return min(links, key=lambda link: link.num_in_flight + link.load)
+
+    def _turning(self) -> list[Link]:
+        """The replicas that nothing holds up, as far as is known."""
+        return [link for worker, link in self._links.items() if worker not in self._held_up]
 
     def has_untried(self, pending: Pending) -> bool:
         return self._pick(pending) is not None
@@ -251,6 +285,27 @@ class _Service:
             self._num_moved += 1
         self.dispatch(pending)
         return True
+
+    def _on_slow(self, pending: Pending) -> None:
+        """A call that may run twice has waited long: another replica gets it, if this one is held up and that is not.
+
+        It is held up if it says so, if its name is gone, or if it has answered nothing since this was last looked at.
+        A slow replica that answers others keeps the call: under a high load moving calls would only add to it.
+        """
+        slow = pending.link
+        assert isinstance(slow, Link)
+        pending.move_at = time.monotonic() + _MOVE_AFTER_S
+        with self._lock:
+            turning = self._turning()
+            is_held_up = slow not in turning or pending.answers_seen == slow.num_answered
+            if not is_held_up or all(link is slow for link in turning):
+                pending.answers_seen = slow.num_answered
+                return
+            self._num_moved += 1
+        pending.answers_seen = -1
+        pending.tried = (slow,)
+        slow.forget(pending)
+        self.dispatch(pending)
 
     def statistics(self) -> SolverStatistics:
         with self._lock:

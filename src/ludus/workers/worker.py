@@ -102,6 +102,13 @@ class Worker:
         """
         return self._num_polls > 0 or self.server.num_run > int(is_busy)
 
+    def is_warming_up(self, doing: str) -> bool:
+        """Whether what the loop is doing may take ten times as long as usual before it is taken for hung.
+
+        To load, to compile, to run for the first time. Called by the heartbeat's thread.
+        """
+        return False
+
     def note_work(self) -> None:
         """Report the first unit of work at once, before the next one can end the process. Safe from any thread.
 
