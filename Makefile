@@ -37,7 +37,7 @@ chaos: setup
 	$(BIN)/python benchmarks/sessions.py
 	$(BIN)/python benchmarks/soak.py
 	$(BIN)/python benchmarks/fuzz_http.py
-	$(BIN)/python benchmarks/nemesis.py --seconds 900
+	$(BIN)/python benchmarks/nemesis.py --faults 300
 
 mutants: setup
 	$(BIN)/python benchmarks/mutants.py --jobs 2

@@ -42,6 +42,8 @@ FILES = [
     "models/policy.definition",
     "models/policy.promotions",
     "models/policy/*.weights",
+    "models/policy/model.onnx",
+    "models/policy/model.onnx.sha256",
     "models/policy/newest",
     "models/policy/settings.json",
     "models/policy/tags.checked",
@@ -80,6 +82,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         promotion.promote(folder, "policy")
         model.publish_weights(model.get_model())  # the same weights again, as version 1
         promotion.promote(folder, "policy")
+        assert ludus.RemoteModel("policy", local_mode=True, backend="onnx").backend == "onnx"  # it is exported
+        ludus.RemoteModel("policy", local_mode=True, backend="eager")
     return folder
 
 
@@ -120,7 +124,7 @@ def test_a_damaged_file_costs_a_warning_or_one_clear_error(
     player = _attempt(lambda: load_player(folder))
     if player is not None:
         assert digest(player.policy.weights()) in trusted
-    answer = _attempt(lambda: _serve(folder))
+    answer = _attempt(lambda: _serve(folder, backend="onnx" if "onnx" in pattern else None))
     if answer is not None:
         assert answer[0] in trusted
         assert np.isfinite(answer[1]["params"]).all()
@@ -134,10 +138,13 @@ def test_a_damaged_file_costs_a_warning_or_one_clear_error(
     assert "Traceback" not in said.err + said.out
 
 
-def _serve(folder: Path) -> tuple[str, Any]:
+def _serve(folder: Path, *, backend: str | None = None) -> tuple[str, Any]:
     """The digest of the weights that new sessions of a served trial would play, and an answer by them."""
     with ludus.init(project=folder.parent, trial=folder.name):
         model = serving.publish_trained(folder)
+        if backend is not None:
+            model = ludus.RemoteModel("policy", local_mode=True, backend=backend)
+            assert model.backend == backend
         promotion.promote(folder, "policy")
         promotion.history(folder, "policy")
         served = get_torch_model_weights(model.get_model("production"))

@@ -4,13 +4,19 @@ import ast
 import os
 import stat
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ludus
 from ludus import files
+from ludus.experiment.checkpoints import CheckpointStore
+from ludus.gateway.journal import Journal
+from ludus.gateway.spent import Spent
+from ludus.models.versions.store import VersionStore
 
 
 class Calls:
@@ -46,6 +52,55 @@ def test_content_is_synced_before_it_gets_its_name_and_the_name_after(tmp_path: 
 def test_what_need_not_survive_a_power_cut_is_not_synced_but_still_renamed(tmp_path: Path, calls: Calls) -> None:
     files.replace(tmp_path / "x", [b"abc"], durable=False)
     assert calls.made == ["rename to x"]
+
+
+def test_a_new_folder_is_synced_into_its_parent_and_one_that_is_there_costs_nothing(
+    tmp_path: Path, calls: Calls
+) -> None:
+    files.make_folder(tmp_path / "a" / "b")
+    assert calls.made == ["sync folder", "sync folder"]
+    files.make_folder(tmp_path / "a" / "b")
+    files.make_folder(tmp_path / "c", durable=False)
+    assert len(calls.made) == 2
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        files.make_folder(tmp_path / "file")
+
+
+def test_the_first_checkpoint_and_the_first_version_sync_the_folders_that_they_make(
+    tmp_path: Path, calls: Calls
+) -> None:
+    CheckpointStore(tmp_path / "checkpoints").save(1, {})
+    assert calls.made[0] == "sync folder"  # into the trial's folder; what follows is the file's own
+    calls.made.clear()
+    VersionStore(tmp_path / "models").publish("policy", {"w": np.zeros(1, np.float32)}, number=0)
+    assert calls.made[:2] == ["sync folder", "sync folder"]
+
+
+def test_a_file_that_gets_another_name_is_synced_into_its_folder(tmp_path: Path, calls: Calls) -> None:
+    (tmp_path / "new").write_bytes(b"x")
+    files.move(tmp_path / "new", tmp_path / "x")
+    assert calls.made == ["rename to x", "sync folder"]
+
+
+def test_the_next_segment_of_a_journal_is_synced_and_then_its_name(tmp_path: Path, calls: Calls) -> None:
+    journal = Journal(tmp_path / "journal", segment_bytes=1000)
+    calls.made.clear()
+    until = time.monotonic() + 60.0
+    while calls.made[1:] != ["rename to journal", "sync folder"] and time.monotonic() < until:
+        if len(calls.made) < 2:
+            journal.began("s", "r")
+            journal.ended("s", "asked")
+        time.sleep(0.001)
+    journal.close()
+    assert calls.made[0].startswith("sync ")
+    assert calls.made[1:] == ["rename to journal", "sync folder"]
+
+
+def test_used_signatures_are_synced_when_their_file_is_written_again(tmp_path: Path, calls: Calls) -> None:
+    Spent(60.0, now=lambda: 100.0, path=tmp_path / "0.spent").close()
+    assert calls.made == ["sync 0", "rename to 0.spent", "sync folder"]
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -112,10 +167,8 @@ def test_no_other_module_renames_files_into_place() -> None:
             is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
             if not is_call:
                 continue
-            if path.is_relative_to(source / "gateway"):  # its journals are appended to, which is a matter of their own
-                continue
             on_os = isinstance(node.func.value, ast.Name) and node.func.value.id == "os"
-            if node.func.attr in ("write_text", "write_bytes", "fsync", "rename") or (
+            if node.func.attr in ("write_text", "write_bytes", "fsync", "fdatasync", "rename") or (
                 on_os and node.func.attr == "replace"
             ):
                 found.append(f"{path.relative_to(source)}: {node.func.attr}")

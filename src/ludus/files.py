@@ -7,7 +7,8 @@
 The kernel releases a lock when its holder dies, however it dies.
 
 A replacement is written to a temporary name in the same folder, synced, renamed, and then its folder is synced: without
-the first sync a power cut leaves an empty file under the right name, without the second it brings the old one back.
+the first sync a power cut leaves an empty file under the right name, without the second it brings the old one back. A
+new folder is a name in its parent, which is synced for the same reason.
 """
 
 from __future__ import annotations
@@ -27,7 +28,19 @@ from ludus import errors
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["append_line", "hold", "lock", "remove_parts", "replace", "set_aside", "sync_folder", "write"]
+__all__ = [
+    "append_line",
+    "hold",
+    "lock",
+    "make_folder",
+    "move",
+    "remove_parts",
+    "replace",
+    "set_aside",
+    "sync",
+    "sync_folder",
+    "write",
+]
 
 PUBLIC, PRIVATE = 0o666, 0o600
 """Modes of new files, before the umask: readable as the user's other files are, or by the user alone."""
@@ -83,20 +96,46 @@ def append_line(path: Path, line: bytes) -> None:
         sync_folder(path.parent)
 
 
+def make_folder(path: Path, *, durable: bool = True) -> None:
+    """Make a folder, and those above it, unless they are there; once this returns, they survive a power cut."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        return
+    except FileNotFoundError:
+        make_folder(path.parent, durable=durable)
+        path.mkdir(exist_ok=True)
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync(fd: int) -> None:
+    """Once this returns, what was written to the file survives a power cut."""
+    os.fsync(fd)
+
+
 def sync_folder(folder: Path) -> None:
     """Once this returns, the names in the folder survive a power cut."""
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        sync(fd)
     finally:
         os.close(fd)
+
+
+def move(source: Path, target: Path, *, durable: bool = True) -> None:
+    """Give a file another name in its folder; a file that had that name is gone. Sync its content before."""
+    os.replace(source, target)
+    if durable:
+        sync_folder(target.parent)
 
 
 def set_aside(path: Path) -> Path:
     """Rename a damaged file, so that nobody takes it for a sound one; returns where it is now."""
     aside = path.with_name(f"{path.name}.damaged")
-    os.replace(path, aside)
-    sync_folder(path.parent)
+    move(path, aside)
     return aside
 
 
@@ -153,7 +192,7 @@ def hold(path: Path, *, refusal: str) -> Iterator[None]:
 def _open_held(path: Path, refusal: str) -> int:
     while True:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         except (FileNotFoundError, FileExistsError):
             if os.path.lexists(path.parent) and not path.parent.is_dir():

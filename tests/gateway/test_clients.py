@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import http.server
 import json
+import os
 import resource
 import shutil
 import socket
@@ -895,16 +896,21 @@ class Program:
         self.language = language
         self._compiled = compiled
 
-    def play(self, port: int, session: str, ticks: int, *access: str) -> list[str]:
+    def play(self, port: int, session: str, ticks: int, *access: str, **variables: str) -> list[str]:
+        done = self.run(port, session, ticks, *access, **variables)
+        assert done.returncode in (0, 1), done.stderr
+        return done.stdout.splitlines()
+
+    def run(
+        self, port: int, session: str, ticks: int, *access: str, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         if self.language == "js":
             head = ["node", str(CLIENTS / "js" / "example.mjs"), f"http://127.0.0.1:{port}"]
         else:
             head = [str(self._compiled / "example"), "127.0.0.1", str(port)]
-        done = subprocess.run(
-            [*head, session, str(ticks), *access], capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode in (0, 1), done.stderr
-        return done.stdout.splitlines()
+        words = [*head, session, str(ticks), *access]
+        env = {**os.environ, **variables}
+        return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=env)
 
 
 @pytest.fixture(params=["cpp", "js"])
@@ -945,6 +951,25 @@ def test_another_language_sends_tokens_and_signs(program: Program, access: dict[
         words = ["T"] if "token" in access else ["", "S" * 70]
         assert program.play(url.port, "signed", 5, *words) == expected(5)
         assert program.play(url.port, "signed", 5, *(word and "wrong" for word in words)) == ["error unauthorised 401"]
+
+
+@pytest.mark.parametrize("access", [{"token": "T"}, {"secret": "S" * 70}])
+def test_another_language_takes_tokens_and_secrets_from_the_environment_or_a_file(
+    program: Program, access: dict[str, str], tmp_path: Path
+) -> None:
+    ((name, value),) = access.items()
+    variable, file = f"LUDUS_{name.upper()}", tmp_path / name
+    file.write_text(f"{value}\n")
+    named = {f"{variable}_FILE": str(file)}
+    with serving(CountingActor, **access) as url:
+        assert program.play(url.port, "a", 2, **{variable: value}) == expected(2)
+        assert program.play(url.port, "b", 2, **named) == expected(2)
+        both = program.run(url.port, "c", 2, **{variable: value}, **named)
+        file.write_text("\n")
+        none = program.run(url.port, "c", 2, **named)
+    assert (both.returncode, both.stdout) == (none.returncode, none.stdout) == (2, "")
+    assert f"both {variable} and {variable}_FILE are set" in both.stderr
+    assert f"{file} must have one line" in none.stderr
 
 
 def test_another_language_tells_a_server_that_is_not_there(program: Program) -> None:

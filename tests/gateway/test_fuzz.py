@@ -5,7 +5,10 @@ import http.client
 import json
 import random
 import socket
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import schemathesis
@@ -179,3 +182,12 @@ def test_the_fuzzer_notices_what_is_wrong():
     assert "malformed request was answered 200" in script.check([*good, (200, b"")], False)
     assert "well-formed requests were answered" in script.check(good[:-1], False)
     assert "answered" in script.check([*good, (500, b"")], False)
+
+
+def test_a_fuzzing_run_whose_time_is_up_before_all_requests_were_sent_has_failed():
+    script = Path(__file__).parents[2] / "benchmarks" / "fuzz_http.py"
+    words = [sys.executable, str(script), "--requests", "100000000", "--minutes", "0.005"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "of 100000000 requests were sent within 0.005 minutes" in done.stdout
+    assert "\n0 violations" in done.stdout

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +139,21 @@ def test_the_export_is_made_once_for_all_processes_of_a_trial(tmp_path: Path) ->
     kernel = Kernel.of(folder)
     assert kernel.prepare().chosen == "onnx"
     assert folder.onnx_path.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.onnx.sha256"])
+@pytest.mark.parametrize("damage", [lambda _: b"", lambda c: c[: len(c) // 2], lambda c: c[:-9] + b"damaged!" + c[-1:]])
+def test_an_export_that_was_damaged_is_noticed_and_made_again(
+    name: str, damage: Callable[[bytes], bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, _ = make(tmp_path, 1, backend="onnx")
+    ModelHost(folder).prepare()
+    path = folder.onnx_path.with_name(name)
+    sound = path.read_bytes()
+    path.write_bytes(damage(sound))
+    assert ModelHost(folder).prepare().chosen == "onnx"
+    assert "model.onnx is damaged, or its checksum is: the module is exported again" in caplog.text
+    assert path.read_bytes() == sound
 
 
 def test_a_version_that_a_backend_runs_too_far_from_eager_is_run_by_eager(

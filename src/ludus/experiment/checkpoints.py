@@ -80,7 +80,7 @@ class CheckpointStore:
         size, sha = data.nbytes(body), _sha256(body)
         path = self._folder / f"checkpoint-{step:09d}.ludus"
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            files.make_folder(self._folder)
             files.remove_parts(self._folder)
             files.replace(path, [_HEADER.pack(_MAGIC, _FORMAT, sha.digest(), size), *body])
             record = CheckpointRecord(

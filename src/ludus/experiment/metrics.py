@@ -45,7 +45,7 @@ class MetricsWriter:
         age_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(folder)
         path = folder / METRICS_FILE
         kept = [] if resume_step is None else [line for line in read_metrics(folder) if line["step"] <= resume_step]
         files.remove_parts(folder, METRICS_FILE)

@@ -310,7 +310,7 @@ class Training:
             self._metrics.close()
             self._metrics = None
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            files.make_folder(self.folder)
             write_trial(self.folder, self.config)
         except OSError as failed:
             raise errors.CheckpointError(f"{self.folder} was deleted and cannot be made again: {failed}.") from failed

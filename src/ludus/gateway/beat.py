@@ -12,6 +12,8 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
+from ludus import files
+
 __all__ = ["EVERY_S", "Beat", "Pulse", "is_process", "is_stopped", "read_pulse"]
 
 EVERY_S = 0.25
@@ -35,13 +37,11 @@ class Beat:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         pid = os.getpid()
-        new = path.with_suffix(".new")
-        new.write_bytes(_PULSE.pack(pid, _stat(pid)[1], 0, 0))
+        files.replace(path, [_PULSE.pack(pid, _stat(pid)[1], 0, 0)], durable=False)
         self._path = path
         self._num = 0
-        with open(new, "r+b") as file:
+        with open(path, "r+b") as file:
             self._memory = mmap.mmap(file.fileno(), _PULSE.size)
-        new.rename(path)  # a reader sees a predecessor's or this one, whole
 
     def beat(self, num_turns: int) -> None:
         self._num += 1

@@ -10,7 +10,9 @@ One record for each event, appended by one write, so it survives the death of th
 A segment begins with what is carried over from the one before: sessions that are live, and those that were lost within
 a day. So its size depends on how many sessions there are, not on how many there have been. When a segment is full, a
 thread writes the head of the next one. Events go to the old segment until then, and are added to the new one before it
-takes the old one's name. The file under the journal's name is complete at all times, wherever the worker is killed.
+takes the old one's name. The file under the journal's name is complete at all times, wherever the worker is killed. A
+power cut leaves the old segment or the new one: that one is synced before it gets its name, and its folder afterwards,
+both by threads, since a sync can take as long as the disk likes.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from ludus import files
 from ludus.gateway.appending import Failures, append
 from ludus.gateway.journal_records import Record, encode, read_records, read_tail
 
@@ -48,7 +51,7 @@ class Journal:
     def __init__(
         self, path: Path, others: Iterable[Path] = (), *, segment_bytes: int = 1024 * 1024, num_kept: int = 16
     ) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        files.make_folder(path.parent)
         self.path = path
         self.failures = Failures(f"{path} cannot be written, so no session can begin")
         self._uncompacted = Failures(f"{path} cannot be compacted, so it grows")
@@ -125,7 +128,7 @@ class Journal:
         try:
             compaction.complete()
             self._keep_history()
-            os.rename(compaction.path, self.path)
+            files.move(compaction.path, self.path, durable=False)
         except OSError as error:
             compaction.discard()
             self._uncompacted.add(error)
@@ -135,6 +138,13 @@ class Journal:
         self._fd = compaction.fd
         self._size = os.fstat(self._fd).st_size
         self._compact_above = self._size + max(self._segment_bytes, self._size // 2)
+        threading.Thread(target=self._sync_names, name="journal", daemon=True).start()
+
+    def _sync_names(self) -> None:
+        try:
+            files.sync_folder(self.path.parent)
+        except OSError as error:
+            self._uncompacted.add(error)
 
     def _keep_history(self) -> None:
         """Give the present segment a second name, under which it stays when the next one takes the first."""
@@ -182,7 +192,7 @@ class _Compaction:
             records += [encode("=+", session, run, when) for session, (run, when) in self._live.items()]
             self.fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             append(self.fd, b"".join(records))
-            os.fsync(self.fd)
+            files.sync(self.fd)
         except OSError as error:
             self._error = error
         finally:

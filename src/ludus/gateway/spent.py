@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from ludus import files
+
 __all__ = ["Spent"]
 
 _MAX_REMEMBERED = 1_000_000
@@ -32,6 +34,8 @@ class Spent:
         if path is not None:
             known = {each for other in {path, *others} for each in _read(other)}
             self._until.update((signature, until) for until, signature in sorted(known))
+            files.make_folder(path.parent)
+            files.remove_parts(path.parent, path.name)
             self._rewrite(path)
 
     def __contains__(self, signature: str) -> bool:
@@ -57,16 +61,9 @@ class Spent:
     def _rewrite(self, path: Path) -> None:
         """Keep only what is still needed. Until the new file has its name, the old one is as good."""
         now = self._now()
-        path.parent.mkdir(parents=True, exist_ok=True)
         lines = [f"{until:.3f} {signature}\n" for signature, until in self._until.items() if until > now]
-        new = path.with_name(path.name + ".new")
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            _write_all(fd, "".join(lines).encode())
-            os.replace(new, path)
-        except OSError:
-            os.close(fd)
-            raise
+        files.replace(path, ["".join(lines).encode()], mode=files.PRIVATE)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self.close()
         self._fd, self._num_bytes = fd, 0
 

@@ -1,15 +1,17 @@
 """What a named model is: its module, what its inputs look like, and how it is run. Its weights are in the store.
 
     models/
-    ├── policy.definition       the module and example inputs: a policy as its spec, a user's own module as code
+    ├── policy.definition       the module and example inputs: a policy as its spec, torch's own layers by their names
+    │                           and arguments, a user's own module as code
     └── policy/                 the versions, as `VersionStore` keeps them
         ├── settings.json       how it is run
-        └── model.onnx          exported once, when a backend needs it
+        └── model.onnx          exported once, when a backend needs it; model.onnx.sha256 has its checksum
 
 The definition is written last: a model whose definition is there is whole. It is a header (magic, format, kind, SHA-256
-of the body, seal) and the body. The body of a policy is a nest: opening it runs no code. A user's own module is
-pickled, and opening it runs the code in it; so it is opened only if this user made it on this machine, which the seal
-proves (`program/trust.py`), or has agreed to it (`trust`).
+of the body, seal) and the body. The body of a policy, or of a module that is made of torch's own layers only, is a
+nest: opening it runs no code (`policy_definition.py`, `layer_definition.py`). A user's own module is pickled, and
+opening it runs the code in it; so it is opened only if this user made it on this machine, which the seal proves
+(`program/trust.py`), or has agreed to it (`trust`).
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from numpy.typing import NDArray
 
 from ludus import data, errors, files
 from ludus.data.rows import RowLayout
-from ludus.models import policy_definition, verify
+from ludus.models import layer_definition, policy_definition, verify
 from ludus.models.backends import Source
 from ludus.models.settings import ModelSettings
 from ludus.models.torch_weights import as_arrays, difference
@@ -44,7 +46,7 @@ _SETTINGS = "settings.json"
 _ONNX = "model.onnx"
 _MAGIC, _FORMAT = b"LUDUSDEF", 1
 _HEAD = struct.Struct(f"<8sHH32s{trusts.SEAL_BYTES}s")  # magic, format, kind, SHA-256 of the body, seal
-_POLICY, _CODE = 0, 1
+_POLICY, _CODE, _LAYERS = 0, 1, 2
 _NO_SEAL = bytes(trusts.SEAL_BYTES)
 
 _LOG = logging.getLogger(__name__)
@@ -104,7 +106,7 @@ class ModelFolder:
         packed = self._pack(definition)
         if not self.exists:
             verify.check_example(_unpack(packed).source())
-        self.folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(self.folder)
         trusts.close_to_others(self.folder)
         with files.lock(self.folder / f".{self.name}.lock"):
             is_new = not self.exists
@@ -140,7 +142,7 @@ class ModelFolder:
         except errors.DataError as error:
             _LOG.warning("%s %s; it is written again.", self.path, error)
         else:
-            if kind == _POLICY:
+            if kind != _CODE:
                 return
         trials.write_private(self.path, self._pack(definition))
 
@@ -155,20 +157,18 @@ class ModelFolder:
             trials.write_private(self.path, _join(_CODE, body))
 
     def _pack(self, definition: Definition) -> bytes:
-        if policy_definition.is_plain(definition.module):
-            policy: Any = definition.module
-            nest = {
-                "policy": policy_definition.to_nest(policy),
-                "forward_args": definition.forward_args,
-                "forward_kwargs": dict(definition.forward_kwargs),
-            }
-            try:
-                return _join(_POLICY, _pack_nest(nest))
-            except errors.CodecError as error:
-                _LOG.warning("the policy %r is stored as code: its spec has no other form: %s", self.name, error)
-        given = (definition.module, definition.forward_args, dict(definition.forward_kwargs))
+        args, kwargs = definition.forward_args, dict(definition.forward_kwargs)
+        example = {"forward_args": args, "forward_kwargs": kwargs}
         try:
-            content: bytes = cloudpickle.dumps(given)
+            if policy_definition.is_plain(definition.module):
+                policy: Any = definition.module
+                return _join(_POLICY, _pack_nest({"policy": policy_definition.to_nest(policy), **example}))
+            if (layers := layer_definition.to_text(definition.module, args, kwargs)) is not None:
+                return _join(_LAYERS, _pack_nest({"layers": layers, **example}))
+        except errors.CodecError as error:
+            _LOG.warning("the model %r is stored as code: it has no other form: %s", self.name, error)
+        try:
+            content: bytes = cloudpickle.dumps((definition.module, args, kwargs))
         except Exception as error:
             raise errors.DataError(
                 f"the model {self.name!r} cannot be sent to other processes: {type(error).__name__}: {error}. Open "
@@ -235,7 +235,7 @@ def _parse(content: bytes) -> tuple[int, bytes, bytes]:
         raise errors.DataError(f"is torn: it ends after {len(content)} bytes")
     magic, form, kind, sha256, sealed = _HEAD.unpack_from(content)
     body = content[_HEAD.size :]
-    if magic != _MAGIC or form != _FORMAT or kind not in (_POLICY, _CODE):
+    if magic != _MAGIC or form != _FORMAT or kind not in (_POLICY, _CODE, _LAYERS):
         raise errors.DataError("is not a definition that this Ludus can read")
     if hashlib.sha256(body).digest() != sha256:
         raise errors.DataError("is torn or altered: its SHA-256 is another")
@@ -243,15 +243,17 @@ def _parse(content: bytes) -> tuple[int, bytes, bytes]:
 
 
 def _open(kind: int, body: bytes) -> Definition:
-    if kind == _POLICY:
+    if kind in (_POLICY, _LAYERS):
         nest = _unpack_nest(body)
         try:
             args, kwargs = nest["forward_args"], nest["forward_kwargs"]
-            return Definition(
-                module=policy_definition.from_nest(nest["policy"]), forward_args=tuple(args), forward_kwargs=kwargs
-            )
+            if kind == _POLICY:
+                module: torch.nn.Module = policy_definition.from_nest(nest["policy"])
+            else:
+                module = layer_definition.from_text(nest["layers"])
+            return Definition(module=module, forward_args=tuple(args), forward_kwargs=kwargs)
         except (KeyError, TypeError) as error:
-            raise errors.DataError(f"is not the definition of a policy: {error!r}") from None
+            raise errors.DataError(f"is not the definition of a model: {error!r}") from None
     module, args, kwargs = pickle.loads(body)  # noqa: S301 - sealed by this user, or just packed
     return Definition(module=module, forward_args=args, forward_kwargs=kwargs)
 

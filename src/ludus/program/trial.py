@@ -68,7 +68,7 @@ class TrialFolder:
                 f"it, stop it (ludus ctl {folder.path} exit), or choose another name."
             )
         for part in (folder.path, folder.path / "logs", folder.path / "workers"):
-            part.mkdir(parents=True, exist_ok=True)
+            files.make_folder(part)
         (folder.path / "workers").chmod(0o700)
         return folder
 
@@ -150,13 +150,14 @@ def write_private(path: Path, content: bytes) -> None:
 
 def _make_timed(project: Path) -> TrialFolder:
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    project.mkdir(parents=True, exist_ok=True)
+    files.make_folder(project)
     for number in range(1, 1000):
         path = project / (stamp if number == 1 else f"{stamp}-{number}")
         try:
             path.mkdir()
         except FileExistsError:
             continue
+        files.sync_folder(project)
         return TrialFolder(path)
     raise errors.ProgramError(f"{project} has a thousand trials begun this second; give this one a name.")
 

@@ -50,7 +50,7 @@ def enter(project: Path, trial: str | None, *, engine: str, secret: str | None) 
     if trial is None:
         return _drive(trials.TrialFolder.create(project, None), engine=engine, secret=secret)
     folder = trials.TrialFolder(project / trial)
-    folder.path.mkdir(parents=True, exist_ok=True)
+    files.make_folder(folder.path)
     with _locked(folder.path):
         if (known := folder.find()) is not None and known.is_live:
             joined = _join(folder, known)

@@ -6,9 +6,12 @@ its kernels; docs/decisions/0009 has what this gains over feeding them as inputs
 
 from __future__ import annotations
 
+import hashlib
 import io
+import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,7 @@ from ludus.program import trial as trials
 
 __all__ = ["WEIGHT", "OnnxBackend", "export"]
 
+_LOG = logging.getLogger(__name__)
 _OPSET = 17
 WEIGHT, _INPUT, _OUTPUT = "weight:", "input:", "output:"
 
@@ -124,11 +128,34 @@ def _exported(source: Source, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         if source.export is None:
             return export(source.module, args, kwargs)
         with files.lock(source.export.with_name(f".{source.export.name}.lock"), timeout_s=300.0):
-            if not source.export.is_file():
-                trials.write_private(source.export, export(source.module, args, kwargs))
-        return source.export.read_bytes()
+            kept = _read_export(source.export)
+            if kept is None:
+                kept = export(source.module, args, kwargs)
+                trials.write_private(source.export, kept)
+                trials.write_private(_checksum_path(source.export), _checksum(kept))
+            return kept
     except Exception as error:
         raise BackendUnavailable(f"the module cannot be exported to ONNX: {type(error).__name__}: {error}") from error
+
+
+def _read_export(path: Path) -> bytes | None:
+    """The export that is kept; `None` if there is none, or it is damaged."""
+    if not path.is_file():
+        return None
+    content = path.read_bytes()
+    checksum = _checksum_path(path)
+    if checksum.is_file() and checksum.read_bytes() == _checksum(content):
+        return content
+    _LOG.warning("%s is damaged, or its checksum is: the module is exported again.", path)
+    return None
+
+
+def _checksum_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode() + b"\n"
 
 
 def _output_structure(

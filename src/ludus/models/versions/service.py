@@ -14,6 +14,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from ludus import files
 from ludus.data.nest import Nest
 from ludus.models.versions.store import LATEST, VersionStore
 from ludus.rpc import deadline
@@ -61,7 +62,7 @@ class WeightsService:
     @register
     def where(self) -> dict[str, Any]:
         """The folder, and the host that it is on."""
-        self.store.folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(self.store.folder)
         return {"host": host_id(), "folder": str(self.store.folder), "keep": self.store.keep}
 
     @register

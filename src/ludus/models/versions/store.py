@@ -362,7 +362,7 @@ class VersionStore:
         folder = self._folder(model)
         if model in self._counters:
             return folder
-        folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(folder, durable=self._durable)
         with files.lock(folder / _LOCK):
             if self._open_counter(model, is_locked=True) is None:
                 content = _NONE.to_bytes(8, "little", signed=True) + bytes(8)
