@@ -424,7 +424,7 @@ class Supervisor:
         brief = f"crashed as before ({num} times so far in {life.node!r}). {sequel}" if num > 1 else ""
         is_barren = life.has_worked is False and not life.has_ever_worked and not end.is_external
         if num == 1 and is_barren and self._stage is _Stage.RUNNING:  # all of it is told if it is given up on
-            brief = f"crashed before it did any work: {first_line.rstrip('.')}. {sequel}"
+            brief = f"crashed: {first_line} (before it did any work). {sequel}"
         self._events.append(
             Event(
                 kind=EventKind.CRASHED,
