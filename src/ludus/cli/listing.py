@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ludus.cli import options
-from ludus.cli.command_line import command_line
+from ludus.command_line import command_line
 from ludus.experiment import results
 
 __all__ = ["add_arguments", "run"]

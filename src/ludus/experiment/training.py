@@ -23,6 +23,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from ludus import errors, files
+from ludus.command_line import trial_command
 from ludus.data import nest as nests
 from ludus.data.digest import digest
 from ludus.data.nest import Nest
@@ -501,8 +502,8 @@ def load_config(folder: Path) -> Config:
         if (named := _named_files(saved)) and not _is_own(folder, content):
             raise errors.ConfigError(
                 f"{path} says to run code of {' and '.join(named)}, and it was not made by this user on this machine; "
-                "nothing was run. If you trust its author: `ludus serve … --trust` or `ludus resume … --trust`, "
-                "once."
+                f"nothing was run. If you trust its author, once: {trial_command('serve', folder, '--trust')}, or "
+                f"{trial_command('resume', folder, '--trust')}"
             )
         return Config.from_json(saved)
     except FileNotFoundError:

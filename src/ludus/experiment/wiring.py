@@ -330,7 +330,7 @@ def _publisher(weights: WeightsService) -> Callable[[Learner], None]:
                 text = f"version {learner.version} could not be written to {weights.store.folder}: {error}."
                 if time.monotonic() >= until:
                     raise errors.TrainingError(
-                        f"{text} It was tried for {_PUBLISH_PATIENCE_S:g} s. Make room, and go on with ludus resume."
+                        f"{text} It was tried for {_PUBLISH_PATIENCE_S:g} s. Make room."
                     ) from error
                 if not is_warned:
                     _LOG.warning("%s It is tried again for %g s.", text, _PUBLISH_PATIENCE_S)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ludus import errors, launch
+from ludus.command_line import trial_command
 from ludus.experiment import wiring
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
@@ -58,9 +59,7 @@ def run(
         except errors.ProgramError as error:
             if not (folder.path / "config.json").exists():
                 raise errors.TrainingError(_deleted(folder, last)) from error
-            raise errors.TrainingError(
-                f"{error}\nThe run has ended. It goes on from its last checkpoint with: ludus resume {folder.path.name}"
-            ) from error
+            raise errors.TrainingError(f"{error}\nThe run has ended. {_how_to_go_on(folder)}") from error
     return _result(folder, idle)
 
 
@@ -97,6 +96,14 @@ def _keep(running: launch.Run, solver: Any) -> None:
     _LOG.warning("the trainer has not ended its update in %.0f s; its last checkpoint counts", _STOP_GRACE_S)
 
 
+def _how_to_go_on(folder: trials.TrialFolder) -> str:
+    resume = trial_command("resume", folder.path)
+    saved = CheckpointStore(folder.path / "checkpoints").steps()
+    if not saved:
+        return f"It had written no checkpoint; this starts it from the beginning: {resume}"
+    return f"It goes on from its checkpoint of step {saved[0]:,} with: {resume}"
+
+
 def _deleted(folder: trials.TrialFolder, last: Mapping[str, float]) -> str:
     reached = last.get("episode/return")
     what = "" if reached is None else f", with a mean return of {reached:.1f}"
@@ -110,8 +117,7 @@ def _result(folder: trials.TrialFolder, idle: dict[str, float]) -> dict[str, Any
     path = folder.path / "result.json"
     if not path.exists():
         raise errors.TrainingError(
-            f"the run ended without a result; its logs are in {folder.path / 'logs'}. It goes on from its last "
-            f"checkpoint with: ludus resume {folder.path.name}"
+            f"the run ended without a result; its logs are in {folder.path / 'logs'}. {_how_to_go_on(folder)}"
         )
     result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     result["idle"] = {"trainer": result["time"].get("idle", result["time"].get("wait", 0.0)), **idle}

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus import errors
+from ludus.command_line import trial_command
 from ludus.experiment import claim
 from ludus.experiment import config as configs
 from ludus.program import trial as trials
@@ -71,8 +72,8 @@ def train(
     with claim.claimed(folder.path):
         if (folder.path / "config.json").exists():
             raise errors.ConfigError(
-                f"trial {folder.path.name!r} is there already; go on with it (ludus resume {folder.path.name}), or "
-                "choose another name."
+                f"trial {folder.path.name!r} is there already; go on with it ({trial_command('resume', folder.path)}), "
+                "or choose another name."
             )
         try:
             return _run(config, folder, began=began, on_progress=on_progress, on_status=on_status)
