@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ludus.command_line import trial_command
 from ludus.experiment import progress, results
 
-__all__ = ["OnProgress", "OnStatus", "Run", "add_arguments", "follow", "process_began"]
+__all__ = ["OnProgress", "OnStatus", "Run", "add_arguments", "agents_and_matches", "follow", "process_began"]
 
 _MOST_AGENTS = 8
 
@@ -113,14 +113,7 @@ def _returns(result: Mapping[str, Any]) -> list[str]:
     if result.get("return_mean") is not None:
         clipped = ", rewards clipped" if result.get("return_clipped") else ""
         lines.append(f"training: {_spread(result, '')}, its last episodes{clipped}")
-    if by_agent := [name for name in result if name.startswith("eval_return_mean/") and result[name] is not None]:
-        agents = ", ".join(
-            f"{name.partition('/')[2]} {results.spell_return(result[name])}" for name in by_agent[:_MOST_AGENTS]
-        )
-        lines.append(f"by agent: {agents}{', …' if len(by_agent) > _MOST_AGENTS else ''}")
-    if result.get("eval_vs_random") is not None:
-        games = f"of {result['eval_vs_episodes']} games, each side played equally, draws count half"
-        lines.append(f"against random play: won {result['eval_vs_random']:.0%} {games}")
+    lines += agents_and_matches(result, prefix="eval_")
     if result.get("eval_vs_earlier") is not None:
         lines.append(f"against itself at step {result['eval_vs_earlier_step']:,}: won {result['eval_vs_earlier']:.0%}")
     if results.differs_by_sampling(result):
@@ -129,6 +122,21 @@ def _returns(result: Mapping[str, Any]) -> list[str]:
             "greedy and sampled returns differ a lot: the likeliest action is not what was trained. Compare both "
             f"before you serve this policy; more samples: {more}"
         )
+    return lines
+
+
+def agents_and_matches(result: Mapping[str, Any], *, prefix: str = "") -> list[str]:
+    """The return of each agent where there are several, and the games won against random play where they compete."""
+    lines = []
+    start = f"{prefix}return_mean/"
+    if by_agent := [name for name in result if name.startswith(start) and result[name] is not None]:
+        agents = ", ".join(
+            f"{name.partition('/')[2]} {results.spell_return(result[name])}" for name in by_agent[:_MOST_AGENTS]
+        )
+        lines.append(f"by agent: {agents}{', …' if len(by_agent) > _MOST_AGENTS else ''}")
+    if result.get(f"{prefix}vs_random") is not None:
+        games = f"of {result[f'{prefix}vs_episodes']} games, each side played equally, draws count half"
+        lines.append(f"against random play: won {result[f'{prefix}vs_random']:.0%} {games}")
     return lines
 
 

@@ -120,7 +120,10 @@ def _describe(
     if gateway["secret"] is not None:
         lines.append("requests must be signed: docs/protocol.md, or a client of docs/clients.md")
     else:
-        curl = example_curl(url, model.get_model().spec.obs, has_token=gateway["token"] is not None)
+        policy = model.get_model()
+        curl = example_curl(
+            url, policy.spec.obs, has_token=gateway["token"] is not None, in_session=policy.is_recurrent
+        )
         lines.append(f"try it: {curl}")
     return lines
 

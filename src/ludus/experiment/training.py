@@ -31,7 +31,6 @@ from ludus.envs.registry import clips_rewards
 from ludus.experiment import ranked
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
-from ludus.experiment.evaluation import longest_episode
 from ludus.experiment.final_evaluation import NOT_EVALUATED, EarlierPolicy, final_evaluation
 from ludus.experiment.flows.report import Report
 from ludus.experiment.goal import Goal
@@ -414,8 +413,8 @@ class Training:
 
     def _evaluate(self) -> dict[str, Any]:
         self._doing = "evaluate"
-        longest = longest_episode(self.config, (length for _, length, _ in self._episodes))
-        found = final_evaluation(self.learner.policy, self.config, max_steps=longest, earlier=self._earlier)
+        lengths = [length for _, length, _ in self._episodes]
+        found = final_evaluation(self.learner.policy, self.config, lengths=lengths, earlier=self._earlier)
         values = {
             "eval/return": found["eval_return_mean"],
             "eval/return_std": found["eval_return_std"],

@@ -68,10 +68,14 @@ class TrialFolder:
                 f"trial {trial!r} is running: process {known.driver_pid} on {known.driver_host} drives it. Wait for "
                 f"it, stop it ({trial_command('ctl', folder.path, 'exit')}), or choose another name."
             )
-        for part in (folder.path, folder.path / "logs", folder.path / "workers"):
-            part.mkdir(parents=True, exist_ok=True)
-        (folder.path / "workers").chmod(0o700)
+        folder.make()
         return folder
+
+    def make(self) -> None:
+        """Make its folders, as far as they are not there."""
+        for part in (self.path, self.path / "logs", self.path / "workers"):
+            part.mkdir(parents=True, exist_ok=True)
+        (self.path / "workers").chmod(0o700)
 
     def log_file(self, worker: str) -> Path:
         return self.path / "logs" / f"{worker.replace('/', '-')}.log"
