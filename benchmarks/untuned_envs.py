@@ -218,7 +218,7 @@ class OneStep(gymnasium.Env):
 class Endless(gymnasium.Env):
     """Hold a temperature near 0 against a drift that turns now and then; no episode ever ends.
 
-    1 - |temperature| for a step. In 500 steps random: 140; perfect: about 470.
+    1 - |temperature| for a step. In 1,000 steps random: 280; perfect: about 940.
     """
 
     observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)

@@ -37,7 +37,7 @@ def shell_blocks():
 
 @pytest.mark.timeout(300)
 def test_its_commands_work_as_written_and_in_order(tmp_path, monkeypatch, capsys):
-    """Training with fewer steps, then serving, on a free port; what other tests run anyway is left out."""
+    """Training with fewer steps, what can be asked of it, then serving, on a free port."""
     monkeypatch.chdir(tmp_path)
     training, *serving = shell_blocks()
     names = [line.split()[1] for line in training if "cartpole" in line or line.startswith("ludus list")]
@@ -45,10 +45,12 @@ def test_its_commands_work_as_written_and_in_order(tmp_path, monkeypatch, capsys
     served = [line for block in serving for line in block]
     assert [line.split()[0] for line in served] == ["ludus", "curl", "curl", "curl", "ludus", "ludus"]
     port = str(free_port())
-    said = []
+    said, told = [], {}
     with contextlib.ExitStack() as stack:
-        for line in [training[0], *served]:
+        asked = [line for line in training if line.split()[1] in ("list", "plot", "evaluate", "resume")]
+        for line in [training[0], *asked, *served]:
             line = line.replace("8000", port).replace("--steps 100000", "--steps 4096 --eval-episodes 1")
+            line = line.replace("ludus evaluate cartpole", "ludus evaluate cartpole --episodes 2")
             words = shlex.split(line, comments=True)
             if words[0] == "curl":
                 if shutil.which("curl") is not None:
@@ -64,6 +66,11 @@ def test_its_commands_work_as_written_and_in_order(tmp_path, monkeypatch, capsys
                     said[-1] += new
             else:
                 assert main(words[1:]) == 0, (line, capsys.readouterr().err)
+                told[words[1]] = capsys.readouterr().out
+    assert "cartpole" in told["list"]
+    assert "over 2 episodes" in told["evaluate"]
+    assert "trial " in told["resume"]
+    assert [path.suffix for path in tmp_path.rglob("*.png")] == [".png"]
     if shutil.which("curl") is not None:
         _, _, answer, ended, _ = said
         assert json.loads(answer)["action"] in (0, 1)

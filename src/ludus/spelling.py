@@ -2,6 +2,7 @@
 
 nearest("polcy", ["policy", "trainer"])                     # Did you mean 'policy'?
 suggest("total_timesteps", ["steps", "eval_max_steps"])     # ["steps"]: as Stable-Baselines3 calls it
+our_name("--env-id")                                        # "env"
 """
 
 from __future__ import annotations
@@ -9,16 +10,21 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["OTHER_ALGORITHMS", "absence", "nearest", "suggest"]
+__all__ = ["OTHER_ALGORITHMS", "absence", "nearest", "our_name", "suggest", "variant"]
+
+_CUTOFF = 0.65  # of difflib: below it, words have little more in common than that they are words
 
 _OTHER_NAMES = {  # ours → those of Stable-Baselines3, RLlib, CleanRL, TorchRL, Sample Factory
     "learning_rate": "lr alpha step_size",
     "steps": "total_timesteps timesteps total_steps num_timesteps env_steps total_env_steps train_for_env_steps "
-    "total_frames num_frames max_timesteps stop_timesteps",
+    "total_frames num_frames max_timesteps stop_timesteps n_timesteps num_env_steps n_env_steps max_env_steps "
+    "max_steps timesteps_total num_steps_total train_steps num_train_steps max_frames frames iterations num_iterations "
+    "n_iterations n_iter max_iterations training_iterations num_updates n_updates updates",
     "num_envs": "n_envs envs num_env num_environments num_envs_per_worker num_envs_per_env_runner env_batch_size",
     "simulators": "num_workers n_workers workers num_env_runners num_rollout_workers num_actors actors n_jobs num_cpus",
     "trainers": "num_learners learners num_trainers world_size",
     "num_steps": "n_steps rollout rollout_length rollout_steps rollout_fragment_length unroll_length horizon nsteps",
+    "model": "network net custom_model",
     "minibatch_size": "batch_size mini_batch_size sgd_minibatch_size train_batch_size minibatch num_minibatches",
     "entropy_coef": "ent_coef entropy_coeff entropy_coefficient entropy_cost entropy_weight entropy_bonus",
     "value_coef": "vf_coef vf_loss_coeff value_loss_coef value_loss_coeff critic_coef critic_coeff baseline_cost",
@@ -38,10 +44,10 @@ _OTHER_NAMES = {  # ours → those of Stable-Baselines3, RLlib, CleanRL, TorchRL
     "rho_max": "vtrace_clip_rho_threshold vtrace_rho clip_rho_threshold",
     "precision": "amp bf16 fp16 mixed_precision dtype",
     "accumulate": "grad_accum gradient_accumulation gradient_accumulation_steps",
-    "device": "cuda gpu gpus use_gpu num_gpus",
-    "env": "env_id env_name environment task",
+    "device": "cuda gpu gpus use_gpu num_gpus no_cuda no_gpu use_cuda cpu",
+    "env": "env_id env_name environment task gym_id game gym_env",
     "env_args": "env_kwargs env_config env_options",
-    "algorithm": "algo run_algo",
+    "algorithm": "algo run_algo alg agent trainer_class",
     "seed": "random_seed rng_seed",
     "trial": "name exp_name run_name experiment_name experiment run_id",
     "project": "logdir log_dir out_dir output_dir save_path storage_path tensorboard_log train_dir",
@@ -51,6 +57,9 @@ _OTHER_NAMES = {  # ours → those of Stable-Baselines3, RLlib, CleanRL, TorchRL
 }
 _OURS = {other: ours for ours, others in _OTHER_NAMES.items() for other in others.split()}
 
+_RESUME = "`ludus resume TRIAL` goes on with a trial that was stopped."
+_WATCH = "`ludus watch TRIAL` shows a trial's policy play, and saves that with --gif."
+_TENSORBOARD = "Every trial's folder has its metrics as TensorBoard events and as metrics.jsonl."
 _OFF_POLICY = "It belongs to algorithms that learn from a replay memory, which are not available yet."
 _ABSENT = {
     "target_kl": "No update is ended early by its KL divergence; clip and num_epochs bound it.",
@@ -58,6 +67,12 @@ _ABSENT = {
     "clip_range_vf": "The value's loss is not clipped.",
     "clip_vloss": "The value's loss is not clipped.",
     "vf_clip_param": "The value's loss is not clipped.",
+    "policy": "The network follows from the observations; hidden, recurrent and model change it.",
+    "verbose": "Progress and warnings are always shown; json leaves one line for programs on standard output.",
+    **dict.fromkeys(("resume", "restore", "load", "load_path", "load_model", "restore_path", "continue"), _RESUME),
+    **dict.fromkeys(("resume_from", "resume_from_checkpoint", "checkpoint", "checkpoint_path", "pretrained"), _RESUME),
+    **dict.fromkeys(("render", "render_mode", "no_render", "capture_video", "save_video", "record_video"), _WATCH),
+    **dict.fromkeys(("track", "wandb", "use_wandb", "wandb_project_name", "tensorboard", "logger"), _TENSORBOARD),
     **dict.fromkeys(("buffer_size", "replay_size", "learning_starts", "train_freq", "tau", "polyak"), _OFF_POLICY),
     **dict.fromkeys(("exploration_fraction", "target_update_interval", "target_network_frequency"), _OFF_POLICY),
 }
@@ -69,17 +84,33 @@ iql bc marwil dreamer dreamerv3 muzero alphazero mappo ippo qmix vdn maddpg ppg 
 OTHER_ALGORITHMS = frozenset(_ALGORITHMS.split())
 """Algorithms that people know by name and that are not here: none of ours is meant by them."""
 
+_VARIANTS = {
+    **dict.fromkeys(("recurrent_ppo", "ppo_lstm", "ppo_recurrent", "rppo", "lstm_ppo"), "ppo with --recurrent lstm"),
+    **dict.fromkeys(("maskable_ppo", "ppo_mask", "mask_ppo"), "ppo: masks that an environment gives are heeded"),
+    **dict.fromkeys(("ppo2", "ppo_clip", "dppo"), "ppo"),
+    "a3c": "a2c, or impala for simulators that do not wait",
+}
+
 
 def suggest(word: str, known: Iterable[str], *, num: int = 1) -> list[str]:
     """At most `num` of the known names, the likeliest first. A name of other libraries has ours as its only answer."""
-    choices = list(known)
+    choices = {_plain(each): each for each in known}
     ours = _OURS.get(_plain(word))
-    same = [each for each in choices if _plain(each) == ours]
-    if same:
-        return same[:1]
+    if ours in choices:
+        return [choices[ours]]
     if absence(word) is not None:
         return []
-    return difflib.get_close_matches(word, choices, n=num)
+    return [choices[each] for each in difflib.get_close_matches(_plain(word), choices, n=num, cutoff=_CUTOFF)]
+
+
+def our_name(word: str) -> str:
+    """What a setting of other libraries is called here; a word that none of them uses, as it is."""
+    return _OURS.get(_plain(word), _plain(word))
+
+
+def variant(algorithm: str) -> str | None:
+    """How to have an algorithm that other libraries know by a name of its own."""
+    return _VARIANTS.get(_plain(algorithm))
 
 
 def absence(word: str) -> str | None:

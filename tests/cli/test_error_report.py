@@ -102,6 +102,24 @@ def test_a_bug_in_a_spread_run_is_shown_once_with_its_line(tmp_path: Path) -> No
     assert len(done.stderr.splitlines()) < 12
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("where", [(), ("--simulators", "1")], ids=["embedded", "spread"])
+def test_an_env_that_raises_now_and_then_is_told_of_with_seed_step_and_line(
+    where: tuple[str, ...], tmp_path: Path
+) -> None:
+    buggy = "return 1.0 if self.num_steps != 7 or np.random.random() < 0.9 else {}['no']"
+    words = words_for(tmp_path, "game.py", "return 1.0", buggy, "--eval-episodes", "0", *where)
+    done = subprocess.run(
+        [sys.executable, "-m", "ludus", *words], cwd=tmp_path, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0
+    assert done.stderr.count("game.py:18 in reward: return 1.0 if") == 1
+    [told] = [line for line in done.stderr.splitlines() if "raised KeyError: 'no' (seed " in line]
+    assert ", step 7)" in told or ", step 6)" in told
+    assert told.startswith("simulator/0: ") == bool(where)
+    assert len(done.stderr.splitlines()) < 12
+
+
 def test_what_the_system_refuses_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["train", "ppo", "CartPole-v1", "--project", str(tmp_path / "file" / "trials")]) == 2

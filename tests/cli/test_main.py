@@ -104,6 +104,42 @@ def test_names_of_other_libraries_are_answered_with_ours(
     assert said in capsys.readouterr().err
 
 
+USAGE = "ludus train ALGORITHM ENV [--option value …]"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--algo", "ppo", "--env", "CartPole-v1"],
+            f"no option --algo: ALGORITHM is given without one, as in: {USAGE}",
+        ),
+        (["ppo", "--env", "CartPole-v1"], f"no option --env: ENV is given without one, as in: {USAGE}"),
+        (["--env-id", "CartPole-v1"], f"no option --env-id: ENV is given without one, as in: {USAGE}"),
+        (["--clip", "0.1", "--env=CartPole-v1"], f"no option --env: ENV is given without one, as in: {USAGE}"),
+        (["--algorithm", "ppo"], "no option --algorithm: ALGORITHM is given without one"),
+        (["ppo", "CartPole-v1", "--n-timesteps", "5"], "Did you mean '--steps'?"),
+        (["ppo", "CartPole-v1", "--num-env-steps", "5"], "Did you mean '--steps'?"),
+        (["ppo", "CartPole-v1", "--max-steps", "5"], "Did you mean '--steps'?"),
+        (["ppo", "CartPole-v1", "--timesteps-total", "5"], "Did you mean '--steps'?"),
+        (["ppo", "CartPole-v1", "--iterations", "5"], "Did you mean '--steps'?"),
+        (["ppo", "CartPole-v1", "--no-cuda"], "Did you mean '--device'?"),
+        (["ppo", "CartPole-v1", "--resume"], "`ludus resume TRIAL` goes on"),
+        (["ppo", "CartPole-v1", "--render"], "`ludus watch TRIAL` shows"),
+        (["ppo", "CartPole-v1", "--use-sde"], "no option --use-sde. See --help"),
+        (["ppo", "CartPole-v1", "--policy", "MlpPolicy"], "no option --policy. The network follows from the obs"),
+        (["ppo", "CartPole-v1", "--sed", "5"], "Did you mean '--seed'?"),
+        (["recurrent_ppo", "CartPole-v1"], "what is meant is ppo with --recurrent lstm"),
+        (["pp0", "CartPole-v1"], "Did you mean 'ppo'?"),
+    ],
+)
+def test_names_of_the_field_are_answered_on_the_command_line(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["ctl", "demo", "train", "resume", "evaluate", "list", "plot"])
 def test_starting_a_command_imports_neither_torch_nor_ray(command: str) -> None:
     code = f"""

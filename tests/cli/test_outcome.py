@@ -118,6 +118,14 @@ def test_it_is_said_when_greedy_and_sampled_returns_differ_a_lot(
     assert ("differ a lot" in capsys.readouterr().out) == differs
 
 
+def test_a_few_episodes_are_not_enough_to_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    returns = {"eval_return_mean": 100.0, "eval_sampled_return_mean": 1.0, "eval_return_std": 0.0}
+    for few in ({"eval_episodes": 9}, {"eval_sampled_episodes": 9}):
+        counts = {"eval_sampled_return_std": 0.0, "eval_sampled_episodes": 100, **few}
+        _follow(lambda on_progress, on_status, told=returns | counts: Ended(**told), project=tmp_path)
+        assert "differ a lot" not in capsys.readouterr().out
+
+
 def test_where_agents_compete_their_returns_and_matches_are_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

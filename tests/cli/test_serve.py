@@ -291,6 +291,17 @@ def test_a_canary_without_its_tag_is_answered_with_the_command_that_makes_it(tmp
         serve(tmp_path, version="0", canary={"candidate": 0.1}, actor="ludus.remote.fake.actor:FakeActor")
 
 
+def test_a_policy_that_remembers_is_tried_in_a_session(tmp_path):
+    small = {"steps": 256, "num_envs": 4, "num_steps": 32, "eval_episodes": 0, "threads": 1}
+    folder = ludus.train("ppo", "CartPole-v1", project=str(tmp_path), trial="t", recurrent="gru", **small).trial_dir
+    with ServeCommand(folder) as server:
+        curl = server.said.rpartition("try it: ")[2].strip()
+        assert "step_kind: start" in curl
+        if shutil.which("curl"):
+            done = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=60, check=True)
+            assert json.loads(done.stdout)["action"] in (0, 1)
+
+
 @pytest.mark.parametrize(
     "obs",
     [

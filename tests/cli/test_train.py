@@ -55,8 +55,30 @@ def test_a_run_is_told_as_json_and_can_be_listed_evaluated_and_plotted(tmp_path:
     told = json.loads(_ludus(tmp_path, "evaluate", "monday", "--episodes", "3", "--json").stdout)
     assert told["episodes"] == 3
     assert "over 3 episodes" in _ludus(tmp_path, "evaluate", "monday", "--episodes", "3").stdout
+    short = _ludus(
+        tmp_path, "evaluate", "monday", "--episodes", "3", "--env-args", '{"max_episode_steps": 5}', "--json"
+    )
+    assert json.loads(short.stdout)["length_mean"] == 5.0
+    refused = _ludus(tmp_path, "evaluate", "monday", "--env-args", "[5]", check=False)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "must be a JSON object" in refused.stderr
     again = json.loads(_ludus(tmp_path, "resume", "monday", "--json").stdout)
     assert again["weights_hash"] == result["weights_hash"]
+
+
+def test_of_a_game_between_agents_evaluate_tells_each_ones_return_and_the_games_won_against_random_play(
+    tmp_path: Path,
+) -> None:
+    env = f"{Path(__file__).parent.parent / 'experiment' / 'games.py'}:higher"
+    words = ["train", "ppo", env, "--steps", "512", "--trial", "game", *SMALL]
+    assert "against random play: won" in _ludus(tmp_path, *words).stdout
+    told = json.loads(_ludus(tmp_path, "evaluate", "game", "--episodes", "4", "--json").stdout)
+    assert told["return_mean/left"] == -told["return_mean/right"]
+    assert 0.0 <= told["vs_random"] <= 1.0
+    said = _ludus(tmp_path, "evaluate", "game", "--episodes", "4").stdout
+    assert "by agent: left" in said
+    assert "of 4 games, each side played equally" in said
+    assert "won" in _ludus(tmp_path, "list").stdout
 
 
 def test_interrupted_it_saves_says_how_to_go_on_and_does_to_the_same_weights(tmp_path: Path) -> None:

@@ -97,6 +97,32 @@ def test_what_ends_is_told_beside_what_does_not(episodes: int) -> None:
     assert 0 < told.num_episodes <= episodes
 
 
+def test_episodes_that_do_not_end_have_a_budget_of_steps_together(caplog: pytest.LogCaptureFixture) -> None:
+    policy, config = made(f"{ODD}:endless")
+    played = evaluation.evaluate(policy, config, episodes=4, seed=1, max_total_steps=200)
+    assert played.lengths == (50,) * 4
+    assert played.num_cut_off == 4
+    assert "4 of 4 episodes" in caplog.text
+    assert "had not ended after 50 steps" in caplog.text
+    policy, config = made(f"{ODD}:endless", env_args='{"one_in": 4}')
+    played = evaluation.evaluate(policy, config, episodes=20, seed=1, max_total_steps=400)
+    assert played.lengths.count(10) == 20 - played.num_cut_off  # what ends, ends as it would
+    assert 0 < played.num_cut_off < 20
+    assert 400 <= sum(played.lengths) < 420
+
+
+@pytest.mark.parametrize(
+    ("lengths", "episodes", "budget"),
+    [([], 100, 100_000), ([], 2, 100_000), ([500], 100, 250_000), ([9], 500, 500_000)],
+)
+def test_the_budget_is_far_above_what_episodes_that_end_will_need(
+    lengths: list[int], episodes: int, budget: int
+) -> None:
+    assert evaluation.step_budget(resolve("ppo", "CartPole-v1"), lengths, episodes=episodes) == budget
+    given = resolve("ppo", "CartPole-v1", {"eval_max_steps": 7})
+    assert evaluation.step_budget(given, lengths, episodes=episodes) is None
+
+
 def test_episodes_that_end_are_not_cut_off() -> None:
     policy, config = made(f"{GAMES}:brittle", eval_max_steps=10_000)
     assert evaluation.evaluate(policy, config, episodes=8, seed=1).num_cut_off == 0

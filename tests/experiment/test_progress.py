@@ -45,6 +45,21 @@ def test_without_a_terminal_there_is_a_line_after_two_seconds_and_then_every_ten
     assert stream.getvalue().splitlines()[-1].startswith("33,000 of 100,000 steps (33%)")
 
 
+def test_agents_that_compete_have_their_own_returns_instead_of_a_mean_that_is_zero_by_the_rules() -> None:
+    def line(**returns: float) -> str:
+        clock, stream = Clock(), io.StringIO()
+        values = {"episode/return": sum(returns.values()) / len(returns)}
+        values |= {f"episode/return/{agent}": value for agent, value in returns.items()}
+        with Progress(100, stream=stream, clock=clock) as progress:
+            clock.now += 5.0
+            progress.update(100, values)
+        return stream.getvalue()
+
+    assert "return x 0.3, o -0.3   " in line(x=0.3, o=-0.3)
+    assert "return 2.0   " in line(x=2.0, o=2.0)
+    assert "return a 1.0, b 2.0, c 3.0, d 4.0, …   " in line(a=1.0, b=2.0, c=3.0, d=4.0, e=5.0)
+
+
 def test_the_end_is_told_once() -> None:
     clock, stream = Clock(), io.StringIO()
     with Progress(100, stream=stream, clock=clock) as progress:

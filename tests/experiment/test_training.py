@@ -371,6 +371,16 @@ def test_of_long_episodes_fewer_are_sampled(tmp_path: Path, monkeypatch: pytest.
     assert (run.result["eval_episodes"], run.result["eval_sampled_episodes"]) == (20, 12)
 
 
+def test_envs_that_never_end_are_evaluated_by_a_budget_of_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ludus.experiment.evaluation._FEWEST_TOTAL_STEPS", 600)
+    monkeypatch.setattr("ludus.experiment.evaluation._FEWEST_STEPS", 30)
+    result = train(tmp_path, f"{ODD}:endless", eval_episodes=20).result
+    assert (result["eval_return_mean"], result["eval_cut_off"]) == (30.0, 20)
+    assert result["eval_sampled_return_mean"] == 30.0
+
+
 def test_evaluations_and_the_goal_are_played_with_the_env_args_of_evaluation(tmp_path: Path) -> None:
     ended = '{"one_in": 1000000}'
     settings = {"env_args": '{"one_in": 4}', "eval_env_args": ended, "eval_max_steps": 30, "eval_episodes": 8}
@@ -397,6 +407,11 @@ def test_where_agents_compete_a_run_reports_them_one_by_one_and_plays_random_and
     assert (last["eval/vs_random"], last["eval/vs_earlier"]) == (result["eval_vs_random"], result["eval_vs_earlier"])
     *_, trained = (line for line in read_metrics(run.trial_dir) if "episode/return" in line)
     assert trained["episode/return/left"] == result["return_mean/left"]
+    again = runs.evaluate(run.trial_dir, episodes=20)
+    assert again["return_mean/left"] == -again["return_mean/right"]
+    assert again["vs_random"] > 0.7
+    assert again["vs_episodes"] == 20
+    assert again["vs_random_return_mean"] > 1.0
 
 
 def test_where_agents_share_their_reward_nothing_is_played_against_others(tmp_path: Path) -> None:

@@ -147,11 +147,11 @@ def test_an_export_that_was_damaged_is_noticed_and_made_again(
     name: str, damage: Callable[[bytes], bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, _ = make(tmp_path, 1, backend="onnx")
-    ModelHost(folder).prepare()
+    Kernel.of(folder).prepare()
     path = folder.onnx_path.with_name(name)
     sound = path.read_bytes()
     path.write_bytes(damage(sound))
-    assert ModelHost(folder).prepare().chosen == "onnx"
+    assert Kernel.of(folder).prepare().chosen == "onnx"
     assert "model.onnx is damaged, or its checksum is: the module is exported again" in caplog.text
     assert path.read_bytes() == sound
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,6 +130,34 @@ def test_a_folder_that_is_deleted_while_it_trains_costs_neither_the_result_nor_t
     assert f"{folder} was deleted while it trained" in caplog.text
     assert run.policy.act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
     assert ludus.resume("mine", project=str(tmp_path)).result == run.result
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("algorithm", "more"),
+    [("appo", {"simulators": 2}), ("ppo", {"simulators": 1}), ("appo", {"simulators": 1, "inference": 1})],
+    ids=["async", "sync", "inference"],
+)
+def test_nor_does_it_where_the_run_is_spread(
+    algorithm: str, more: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, deleted_at = tmp_path / "mine", []
+
+    def delete(step: int, _values: dict[str, float]) -> None:
+        if not deleted_at:
+            deleted_at.append(step)
+            shutil.rmtree(folder)
+
+    settings = {**SMALL, "steps": 30_000, **more}
+    run = ludus.train(algorithm, "CartPole-v1", project=str(tmp_path), trial="mine", on_progress=delete, **settings)
+    assert deleted_at
+    assert deleted_at[0] < 30_000
+    assert run.result["steps"] >= 30_000
+    assert run.result["eval_episodes"] == 2
+    assert f"{folder} was deleted while it trained" in run.result["save_error"]
+    assert f"trainer/0: {folder} was deleted while it trained" in caplog.text
+    assert "without a word" not in caplog.text
+    assert run.policy.act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
 
 
 def test_a_result_is_returned_even_if_nothing_can_be_written_any_more(

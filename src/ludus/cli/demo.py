@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ludus.cli import options, outcome, watch
-from ludus.cli.command_line import command_line, project_words
 from ludus.cli.extras import expect_installed
+from ludus.command_line import command_line, project_words, trial_command
 from ludus.experiment import progress
 
 if TYPE_CHECKING:
@@ -190,11 +190,10 @@ def _sum_up(console: Console, folder: Path, files: list[Path], *, is_done: bool,
     console.print("\nTo look at:")
     for path in files:
         console.print(f"  {path}")
-    where = project_words(project)
-    commands = {command_line("watch", folder.name, *where): "see it play again"}
+    commands = {trial_command("watch", folder): "see it play again"}
     if not is_done:
-        commands[command_line("resume", folder.name, *where)] = "let it learn on; it had to stop for the time"
-    commands[command_line("list", *where)] = "what was trained so far"
+        commands[trial_command("resume", folder)] = "let it learn on; it had to stop for the time"
+    commands[command_line("list", *project_words(project))] = "what was trained so far"
     commands[command_line("train", "ppo", "CartPole-v1")] = "train something else"
     console.print("\nTo go on:")
     width = max(map(len, commands))

@@ -21,6 +21,7 @@ from rich.logging import RichHandler
 from rich.table import Table
 
 from ludus import errors, launch
+from ludus.command_line import trial_command
 from ludus.launch import supervisor
 from ludus.program import program as programs
 from ludus.workers import panel as panels
@@ -97,7 +98,7 @@ def run(*, project: str, seconds: float) -> int:
     seen = Seen()
     with launch.local(build_program(), project=project, on_event=seen.on_event) as running:
         console.print(f"Seven workers, each a process of its own. Their logs: {running.trial_dir}/logs")
-        console.print(f"From another shell: [bold]ludus ctl {running.trial_dir} list[/bold]")
+        console.print(f"From another shell: [bold]{trial_command('ctl', running.trial_dir, 'list')}[/bold]")
         screen = _Table(console) if console.is_terminal else _Lines(console)
         with screen:
             _play(running, seen, screen, seconds=max(5.0, seconds))

@@ -9,7 +9,7 @@ import argparse
 import json
 from dataclasses import asdict, dataclass
 
-from ludus.cli import options
+from ludus.cli import options, outcome
 from ludus.experiment import results
 from ludus.experiment.config import MAX_SEED
 from ludus.options import option
@@ -38,11 +38,14 @@ def run(args: argparse.Namespace) -> int:
     from ludus.remote import training  # brings torch
 
     chosen = asdict(_Episodes()) | options.given_options(args, _Episodes())
-    told = training.evaluate(folder, project=args.project, **chosen)
+    result = training.evaluate(folder, project=args.project, **chosen)
     if args.json:
-        print(json.dumps(told))
+        print(json.dumps(result))
     else:
-        cut_off = f", {told['cut_off']} of them cut off before their end" if told["cut_off"] else ""
-        mean, std = (results.spell_return(told[name]) for name in ("return_mean", "return_std"))
-        print(f"return {mean} ± {std} over {told['episodes']} episodes{cut_off}")
+        cut_off = f", {result['cut_off']} of them cut off before their end" if result["cut_off"] else ""
+        mean, std = (results.spell_return(result[name]) for name in ("return_mean", "return_std"))
+        of_all = ", of all agents" if "vs_random" in result else ""
+        print(f"return {mean} ± {std} over {result['episodes']} episodes{of_all}{cut_off}")
+        for line in outcome.agents_and_matches(result):
+            print(line)
     return 0

@@ -11,6 +11,7 @@ import json
 from ludus import errors
 from ludus.cli import options
 from ludus.cli.conformance import trust
+from ludus.command_line import command_line
 from ludus.remote.fake.gamecore import FakeGamecore, LoadReport
 
 __all__ = ["add_arguments", "run"]
@@ -64,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_anything_came(report: LoadReport, url: str) -> None:
     if not report.num_requests and set(report.errors) == {"unreachable"}:
-        raise errors.Unreachable(f"nothing answers at {url}. Start a server, for one: ludus fake-actor --port 8000")
+        start = command_line("fake-actor", "--port", "8000")
+        raise errors.Unreachable(f"nothing answers at {url}. Start a server, for one: {start}")
 
 
 def _numbers(text: str) -> list[int]:

@@ -1,6 +1,7 @@
 """`ludus list`: the trials of a project: how far they are, and the returns they reached.
 
-The returns are those of greedy and of sampled play in the evaluation at the end, and that of training.
+The returns are those of greedy and of sampled play in the evaluation at the end, and that of training. Where agents
+compete, the share of games won against random play.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ludus.cli import options
-from ludus.cli.command_line import command_line
+from ludus.command_line import command_line
 from ludus.experiment import results
 
 __all__ = ["add_arguments", "run"]
@@ -42,15 +43,19 @@ def run(args: argparse.Namespace) -> int:
         table.add_column(column)
     for column in ("seed", "steps", "greedy", "sampled", "training"):  # the last three are returns
         table.add_column(column, justify="right")
+    trials = [results.summarise(folder) for folder in folders]
+    has_matches = any(trial.vs_random is not None for trial in trials)
+    if has_matches:
+        table.add_column("vs random", justify="right")
     table.add_column("status")
     table.add_column("age", justify="right")
-    for folder in folders:
-        table.add_row(*_row(results.summarise(folder)))
+    for trial in trials:
+        table.add_row(*_row(trial, has_matches=has_matches))
     Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(table)
     return 0
 
 
-def _row(trial: results.TrialSummary) -> list[text.Text]:
+def _row(trial: results.TrialSummary, *, has_matches: bool) -> list[text.Text]:
     status, colour = _STATUS[trial.status]
     total = "" if trial.total_steps is None else f" / {trial.total_steps:,}"
     return [
@@ -60,12 +65,26 @@ def _row(trial: results.TrialSummary) -> list[text.Text]:
         text.Text("" if trial.seed is None else str(trial.seed)),
         text.Text(f"{trial.steps:,}{total}"),
         *(
-            text.Text("" if value is None else results.spell_return(value))
-            for value in (trial.greedy_return, trial.sampled_return, trial.training_return)
+            text.Text("" if value is None or _is_by_rules(trial, value) else results.spell_return(value))
+            for value in (trial.greedy_return, trial.sampled_return)
         ),
+        text.Text(_training_return(trial)),
+        *([text.Text("" if trial.vs_random is None else f"won {trial.vs_random:.0%}")] if has_matches else []),
         text.Text(status, style=colour),
         text.Text(_age(trial.age_s)),
     ]
+
+
+def _is_by_rules(trial: results.TrialSummary, value: float) -> bool:
+    """In a zero-sum game the mean return of all agents is 0, whoever wins."""
+    return trial.vs_random is not None and abs(value) < 1e-6
+
+
+def _training_return(trial: results.TrialSummary) -> str:
+    value = trial.training_return
+    if value is None or _is_by_rules(trial, value):
+        return ""
+    return f"{results.spell_return(value)}{' clipped' if trial.is_clipped else ''}"
 
 
 def _age(seconds: float) -> str:

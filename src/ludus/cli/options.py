@@ -11,7 +11,7 @@ import dataclasses
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NoReturn, Protocol
 
 from ludus import errors, options, spelling
@@ -25,6 +25,7 @@ __all__ = [
     "add_secrets",
     "find_secret",
     "given_options",
+    "names_argument",
     "unknown_option",
 ]
 
@@ -91,17 +92,36 @@ def find_secret(name: str, given: str | None, file: str | None) -> str | None:
 
 
 def unknown_option(parser: argparse.ArgumentParser, words: Collection[str]) -> str | None:
-    """What to say of the first option the parser does not know, with the nearest it does; None if it knows them all."""
+    """What to say of the first option the parser does not know, with the nearest it does; None if it knows them all.
+
+    One that names an argument, as other libraries have it, goes first: what options there are depends on those.
+    """
     known = list(parser._option_string_actions)
+    unknown = [name for name in _option_names(words) if name not in known]
+    arguments = {action.dest: str(action.metavar) for action in parser._actions if not action.option_strings}
+    for name in unknown:
+        if (argument := spelling.our_name(name)) in arguments:
+            usage = parser.format_usage().strip().removeprefix("usage: ")
+            return f"there is no option {name}: {arguments[argument]} is given without one, as in: {usage}"
+    if not unknown:
+        return None
+    near = spelling.suggest(unknown[0], known)
+    hint = f"Did you mean {near[0]!r}?" if near else "See --help for those there are."
+    return f"there is no option {unknown[0]}. {spelling.absence(unknown[0]) or hint}"
+
+
+def names_argument(words: Collection[str], arguments: Collection[str]) -> bool:
+    """Whether one of these arguments is given as if it were an option."""
+    return any(spelling.our_name(name) in arguments for name in _option_names(words))
+
+
+def _option_names(words: Collection[str]) -> Iterator[str]:
+    """Of all that look like options, up to `--`."""
     for word in words:
         if word == "--":
-            return None
-        name = word.split("=", 1)[0]
-        if word.startswith("--") and name not in known:
-            near = spelling.suggest(name, known)
-            hint = f"Did you mean {near[0]!r}?" if near else "See --help for those there are."
-            return f"there is no option {name}. {spelling.absence(name) or hint}"
-    return None
+            return
+        if word.startswith("--"):
+            yield word.split("=", 1)[0]
 
 
 def _parser(config: Any, name: str) -> Callable[[str], Any]:

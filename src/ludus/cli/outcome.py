@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from ludus.cli.command_line import command_line, project_words
+from ludus.command_line import trial_command
 from ludus.experiment import progress, results
 
-__all__ = ["OnProgress", "OnStatus", "Run", "add_arguments", "follow", "process_began"]
+__all__ = ["OnProgress", "OnStatus", "Run", "add_arguments", "agents_and_matches", "follow", "process_began"]
 
 _MOST_AGENTS = 8
 
@@ -53,7 +53,7 @@ def follow(
         with progress.Progress(total_steps, return_label="clipped return" if is_clipped else "return") as shown:
             result = start(shown.update, shown.status).result
     except KeyboardInterrupt:
-        print(_stopped(_find(project, trial, began=began), project), file=sys.stderr)
+        print(_stopped(_find(project, trial, began=began)), file=sys.stderr)
         return 130
     print(json.dumps(_finite(result)) if args.json else _sentences(result), flush=True)
     if result.get("save_error"):
@@ -113,21 +113,30 @@ def _returns(result: Mapping[str, Any]) -> list[str]:
     if result.get("return_mean") is not None:
         clipped = ", rewards clipped" if result.get("return_clipped") else ""
         lines.append(f"training: {_spread(result, '')}, its last episodes{clipped}")
-    if by_agent := [name for name in result if name.startswith("eval_return_mean/") and result[name] is not None]:
+    lines += agents_and_matches(result, prefix="eval_")
+    if result.get("eval_vs_earlier") is not None:
+        lines.append(f"against itself at step {result['eval_vs_earlier_step']:,}: won {result['eval_vs_earlier']:.0%}")
+    if results.differs_by_sampling(result):
+        more = trial_command("evaluate", Path(result["trial"]), "--no-greedy")
+        lines.append(
+            "greedy and sampled returns differ a lot: the likeliest action is not what was trained. Compare both "
+            f"before you serve this policy; more samples: {more}"
+        )
+    return lines
+
+
+def agents_and_matches(result: Mapping[str, Any], *, prefix: str = "") -> list[str]:
+    """The return of each agent where there are several, and the games won against random play where they compete."""
+    lines = []
+    start = f"{prefix}return_mean/"
+    if by_agent := [name for name in result if name.startswith(start) and result[name] is not None]:
         agents = ", ".join(
             f"{name.partition('/')[2]} {results.spell_return(result[name])}" for name in by_agent[:_MOST_AGENTS]
         )
         lines.append(f"by agent: {agents}{', …' if len(by_agent) > _MOST_AGENTS else ''}")
-    if result.get("eval_vs_random") is not None:
-        games = f"of {result['eval_vs_episodes']} games, each side played equally, draws count half"
-        lines.append(f"against random play: won {result['eval_vs_random']:.0%} {games}")
-    if result.get("eval_vs_earlier") is not None:
-        lines.append(f"against itself at step {result['eval_vs_earlier_step']:,}: won {result['eval_vs_earlier']:.0%}")
-    if results.differs_by_sampling(result):
-        lines.append(
-            "greedy and sampled returns differ a lot: the likeliest action is not what was trained. Compare both "
-            "before you serve this policy; `ludus evaluate --no-greedy` plays more samples."
-        )
+    if result.get(f"{prefix}vs_random") is not None:
+        games = f"of {result[f'{prefix}vs_episodes']} games, each side played equally, draws count half"
+        lines.append(f"against random play: won {result[f'{prefix}vs_random']:.0%} {games}")
     return lines
 
 
@@ -146,11 +155,7 @@ def _find(project: str, trial: str | None, *, began: float) -> Path | None:
     return recent[-1] if recent else None
 
 
-def _stopped(folder: Path | None, project: str) -> str:
+def _stopped(folder: Path | None) -> str:
     if folder is None or (summary := results.summarise(folder)).saved_step is None:
         return "\nstopped before the first checkpoint; there is nothing to go on with."
-    if folder.absolute().parent != Path(project).absolute():
-        resume = command_line("resume", os.path.relpath(folder))
-    else:
-        resume = command_line("resume", summary.name, *project_words(project))
-    return f"\nstopped at step {summary.saved_step:,}; go on with: {resume}"
+    return f"\nstopped at step {summary.saved_step:,}; go on with: {trial_command('resume', folder)}"

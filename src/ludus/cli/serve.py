@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ludus import errors
 from ludus.cli import options
-from ludus.cli.command_line import command_line, project_words
 from ludus.cli.extras import expect_installed
+from ludus.command_line import trial_command
 from ludus.options import option
 
 if TYPE_CHECKING:
@@ -115,12 +115,15 @@ def _describe(
         f"serving {folder.name}, version {numbers[args.version]} ({args.version}){share}, at {url}; Ctrl-C ends it"
     ]
     if model.step not in numbers.values():
-        promote = command_line("promote", args.trial, *project_words(args.project))
+        promote = trial_command("promote", folder)
         lines.append(f"version {model.step} is newer and is not served; to have new sessions play it: {promote}")
     if gateway["secret"] is not None:
         lines.append("requests must be signed: docs/protocol.md, or a client of docs/clients.md")
     else:
-        curl = example_curl(url, model.get_model().spec.obs, has_token=gateway["token"] is not None)
+        policy = model.get_model()
+        curl = example_curl(
+            url, policy.spec.obs, has_token=gateway["token"] is not None, in_session=policy.is_recurrent
+        )
         lines.append(f"try it: {curl}")
     return lines
 

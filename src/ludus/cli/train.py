@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
     parser.add_argument("algorithm", metavar="ALGORITHM", help=f"{names}, or file.py:Class of your own")
     parser.add_argument("env", metavar="ENV", help="CartPole-v1, ALE/Pong-v5, …, or file.py:function of your own")
     outcome.add_arguments(parser)
-    algorithm, env = _what(words)
+    algorithm, env = (None, None) if options.names_argument(words, _POSITIONAL) else _what(words)
     if algorithm is None:
         options.add_options(parser.add_argument_group("the run"), configs.TrainConfig(), without=_POSITIONAL)
         return

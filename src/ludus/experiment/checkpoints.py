@@ -95,11 +95,11 @@ class CheckpointStore:
             ) from error
         return path
 
-    def load(self, step: int | None = None, *, at_most: int | None = None) -> tuple[int, Nest]:
+    def load(self, step: int | None = None, *, at_most: int | None = None, warns: bool = True) -> tuple[int, Nest]:
         """The step and content of the newest sound checkpoint, or of the one of `step`. Arrays are writable.
 
         With `at_most`, later steps than that are left aside. One that is torn, altered or missing is passed over with
-        a warning. Raises `CheckpointError` if none is left.
+        a warning unless `warns` is false. Raises `CheckpointError` if none is left.
         """
         names = self._names()
         if step is not None:
@@ -116,7 +116,7 @@ class CheckpointStore:
             except errors.CheckpointError as error:
                 passed_over.append(f"{name} {error}")
                 continue
-            for why in passed_over:
+            for why in passed_over if warns else ():
                 _log.warning("%s; %s is used instead.", why, name)
             return found
         if not passed_over:

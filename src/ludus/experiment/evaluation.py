@@ -16,11 +16,12 @@ from ludus.errors import EnvError
 from ludus.experiment.config import Config
 from ludus.learn.policies.policy import Policy
 
-__all__ = ["Evaluation", "PolicyPlayer", "evaluate", "longest_episode", "play"]
+__all__ = ["Evaluation", "PolicyPlayer", "evaluate", "longest_episode", "play", "step_budget"]
 
 _LOG = logging.getLogger(__name__)
 _MOST_WORLDS = 128
 _FEWEST_STEPS, _MOST_STEPS = 1_000, 27_000  # of one episode; as many as ALE's longest
+_FEWEST_TOTAL_STEPS = 100_000  # of all episodes together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +70,14 @@ def evaluate(
     greedy: bool = True,
     max_steps: int | None = None,
     env_args: Mapping[str, Any] | None = None,
+    max_total_steps: int | None = None,
     warns: bool = True,
 ) -> Evaluation:
     """Play so many episodes, each world the same number of them, so that short ones are not over-represented.
 
     One that has not ended after `max_steps` (`None`: as configured, or 27,000) counts as it is then, with a warning
-    unless `warns` is false; its world plays no further ones. `env_args` go over the configured ones of evaluation.
+    unless `warns` is false; its world plays no further ones. The same goes for all that have not ended after
+    `max_total_steps` steps of all envs together. `env_args` go over the configured ones of evaluation.
     Raises `EnvError` if worlds keep raising.
     """
     num_worlds = min(episodes, _MOST_WORLDS)
@@ -82,7 +85,16 @@ def evaluate(
     worlds = envs.make(config.train.env, num_worlds, num_threads=config.train.env_threads, **arguments)
     try:
         player = PolicyPlayer(policy, worlds.num_rows, seed=seed, greedy=greedy)
-        return play(worlds, player, config, episodes=episodes, seed=seed, max_steps=max_steps, warns=warns)
+        return play(
+            worlds,
+            player,
+            config,
+            episodes=episodes,
+            seed=seed,
+            max_steps=max_steps,
+            max_total_steps=max_total_steps,
+            warns=warns,
+        )
     finally:
         worlds.close()
 
@@ -95,11 +107,13 @@ def play(
     episodes: int,
     seed: int,
     max_steps: int | None,
+    max_total_steps: int | None = None,
     warns: bool = True,
 ) -> Evaluation:
     """Episodes in these worlds by whatever chooses the actions."""
     max_steps = max_steps or config.train.eval_max_steps or _MOST_STEPS
-    tally = _Tally(worlds.num_rows, -(-episodes // worlds.num_worlds), max_steps)
+    max_total = None if max_total_steps is None else max_total_steps * len(worlds.spec.agents)
+    tally = _Tally(worlds.num_rows, -(-episodes // worlds.num_worlds), max_steps, max_total)
     now = worlds.reset(seed)
     while not tally.is_full:
         action = choose(now)
@@ -118,9 +132,17 @@ def play(
             played.num_cut_off,
             played.num_episodes,
             config.train.env,
-            max_steps,
+            min(max_steps, max(played.lengths)),
         )
     return played
+
+
+def step_budget(config: Config, lengths: Iterable[int], *, episodes: int) -> int | None:
+    """Steps that so many episodes may take together, after training ones of these lengths: far more than episodes that
+    end will need. Where the longest episode is configured, it alone counts."""
+    if config.train.eval_max_steps:
+        return None
+    return max(_FEWEST_TOTAL_STEPS, episodes * max(_FEWEST_STEPS, 5 * max(lengths, default=0)))
 
 
 def longest_episode(config: Config, lengths: Iterable[int], *, times: int = 20) -> int:
@@ -147,12 +169,14 @@ class PolicyPlayer:
 class _Tally:
     """What each row has played: `each` episodes, or as many of its world's first `each` as it took part in."""
 
-    def __init__(self, num_rows: int, each: int, max_steps: int) -> None:
+    def __init__(self, num_rows: int, each: int, max_steps: int, max_total: int | None = None) -> None:
         self.length: NDArray[np.int64] = np.zeros(num_rows, np.int64)  # of the present episode, as is `_total`
         self.is_full = False
         self._total = np.zeros(num_rows)
         self._each = each
         self._max_steps = max_steps
+        self._max_total = max_total  # steps of all rows together
+        self._num_total = 0
         self._episodes: list[list[tuple[float, int, bool, int]]] = [[] for _ in range(num_rows)]
         self._is_full = np.zeros(num_rows, np.bool_)
         self._num_steps = 0
@@ -162,6 +186,7 @@ class _Tally:
     def add(self, now: TimeStep) -> None:
         """What a step led to."""
         self._num_steps += 1
+        self._num_total += int(np.count_nonzero(~self._is_full))
         self._total += now.reward
         if now.failed.any():  # begun anew: what was played so far is void
             self._forget(now.failed)
@@ -174,8 +199,9 @@ class _Tally:
             self._begun_at[begun] = self._num_steps
             self._num_over += begun
             self._fill(self._num_over >= self._each)
-        if self._num_steps >= self._max_steps:
-            late = self._num_steps - self._begun_at >= self._max_steps
+        is_spent = self._max_total is not None and self._num_total >= self._max_total
+        if is_spent or self._num_steps >= self._max_steps:
+            late = (self._num_steps - self._begun_at >= self._max_steps) | is_spent
             self._note(late & (self.length > 0), is_cut_off=True)
             self._fill(late)
 

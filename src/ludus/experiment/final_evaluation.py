@@ -4,7 +4,7 @@ matches against random play and against an earlier version of the policy."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.experiment.config import Config
-from ludus.experiment.evaluation import Evaluation, evaluate
+from ludus.experiment.evaluation import Evaluation, evaluate, longest_episode, step_budget
 from ludus.experiment.matches import Matches, is_competitive, play_matches
 from ludus.learn.policies.policy import Policy
 
@@ -41,22 +41,26 @@ class EarlierPolicy:
 
 
 def final_evaluation(
-    policy: Policy, config: Config, *, max_steps: int, earlier: EarlierPolicy | None = None
+    policy: Policy, config: Config, *, lengths: Sequence[int], earlier: EarlierPolicy | None = None
 ) -> dict[str, Any]:
     """`eval_…` is greedy play, `eval_sampled_…` is the same policy with its actions sampled, as in training.
 
     `eval_vs_random` and `eval_vs_earlier` are win rates, where agents compete. An evaluation that fails is reported as
-    `eval_error`, beside those that succeeded before it.
+    `eval_error`, beside those that succeeded before it. `lengths` are those of training's last episodes.
     """
     seed = config.train.seed + 104_729
     result = dict(NOT_EVALUATED)
     try:
         result["eval_env_args"] = config.eval_env_args
         episodes = config.train.eval_episodes
-        greedy = evaluate(policy, config, episodes=episodes, seed=seed, max_steps=max_steps)
+        limits: dict[str, Any] = {
+            "max_steps": longest_episode(config, lengths),
+            "max_total_steps": step_budget(config, lengths, episodes=episodes),
+        }
+        greedy = evaluate(policy, config, episodes=episodes, seed=seed, **limits)
         result |= _fields("eval", greedy) | {"eval_cut_off": greedy.num_cut_off}
         episodes = _affordable(episodes, greedy)
-        sampled = evaluate(policy, config, episodes=episodes, seed=seed, max_steps=max_steps, greedy=False)
+        sampled = evaluate(policy, config, episodes=episodes, seed=seed, greedy=False, **limits)
         result |= _fields("eval_sampled", sampled)
         if is_competitive(greedy, sampled):
             result |= _matches(
@@ -66,7 +70,7 @@ def final_evaluation(
                 num_agents=len(greedy.agents),
                 episodes=episodes,
                 seed=seed,
-                max_steps=max_steps,
+                limits=limits,
             )
     except Exception as error:
         _LOG.exception("the evaluation failed; the run has ended without it. `ludus evaluate` plays another.")
@@ -82,7 +86,7 @@ def _matches(
     num_agents: int,
     episodes: int,
     seed: int,
-    max_steps: int,
+    limits: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Greedy against random play; against an earlier self both sample, since greedy games may all be the same."""
 
@@ -95,7 +99,7 @@ def _matches(
             episodes=episodes,
             seed=seed,
             greedy=greedy,
-            max_steps=max_steps,
+            **limits,
         )
 
     found = play(None, greedy=True)

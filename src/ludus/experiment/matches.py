@@ -45,13 +45,16 @@ def play_matches(
     episodes: int,
     seed: int,
     greedy: bool,
-    max_steps: int,
+    max_steps: int | None,
+    max_total_steps: int | None = None,
+    env_args: Mapping[str, Any] | None = None,
 ) -> Matches:
     """The policy plays one of `num_agents`, the opponent (`None`: random play) all others.
 
-    Each agent is played equally often, in at least `episodes` episodes, in the envs of evaluation.
+    Each agent is played equally often, in at least `episodes` episodes, in the envs of evaluation. `max_steps`,
+    `max_total_steps` and `env_args` are those of `evaluate`.
     """
-    arguments = config.eval_env_args
+    arguments = {**config.eval_env_args, **(env_args or {})}
     num_worlds = -(-min(episodes, _MOST_WORLDS) // num_agents) * num_agents
     each = -(-episodes // num_worlds)
     worlds = envs.make(config.train.env, num_worlds, num_threads=config.train.env_threads, **arguments)
@@ -70,7 +73,15 @@ def play_matches(
             action = own(now)
             return np.where(is_own.reshape(-1, *[1] * (action.ndim - 1)), action, other(now))
 
-        played = play(worlds, choose, config, episodes=num_worlds * each, seed=seed, max_steps=max_steps)
+        played = play(
+            worlds,
+            choose,
+            config,
+            episodes=num_worlds * each,
+            seed=seed,
+            max_steps=max_steps,
+            max_total_steps=max_total_steps,
+        )
     finally:
         worlds.close()
     return _result(played, each)

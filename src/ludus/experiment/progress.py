@@ -27,6 +27,7 @@ _LINE_S = 10.0
 _QUIET_S = 2.0  # nobody waits for a run that is over by then
 _RATE = "time/steps_per_second"
 _NUM_PARTS = 6
+_MOST_AGENTS = 4
 _BAR_WIDTH = 24
 
 
@@ -116,8 +117,16 @@ class Progress:
         labels = {"episode/return": self._return_label, "eval/return": "evaluated", "lag/mean": "lag"}
         for name, label in labels.items():
             if name in self._values:
-                shown.append(f"{label} {spell_return(self._values[name])}")
+                shown.append(f"{label} {self._spell_returns(name)}")
         return shown
+
+    def _spell_returns(self, name: str) -> str:
+        """Of agents whose returns differ, each one's: where they compete, the mean of all is 0 by the rules."""
+        agents = {key: value for key, value in self._values.items() if key.startswith(f"{name}/")}
+        if len(agents) < 2 or max(agents.values()) - min(agents.values()) <= 1e-6:
+            return spell_return(self._values[name])
+        each = [f"{key.rpartition('/')[2]} {spell_return(value)}" for key, value in agents.items()]
+        return ", ".join([*each[:_MOST_AGENTS], *(["…"] if len(each) > _MOST_AGENTS else [])])
 
     def _parts(self) -> list[str]:
         """Where time goes: the largest fractions first."""

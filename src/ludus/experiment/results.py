@@ -31,6 +31,7 @@ __all__ = [
 
 CONFIG_FILE = "config.json"
 RESULT_FILE = "result.json"
+_FEWEST_COMPARED = 10  # episodes: the spread of fewer says little
 
 Status = Literal["running", "ended", "stopped", "lost"]
 
@@ -53,6 +54,8 @@ class TrialSummary:
     greedy_return: float | None  # of the evaluation at its end, as is the next
     sampled_return: float | None
     training_return: float | None  # the last that training reported
+    is_clipped: bool  # training's rewards are, and so is its return
+    vs_random: float | None  # where agents compete: the share of games won against random play
     status: Status
     age_s: float
 
@@ -114,6 +117,8 @@ def summarise(folder: Path, *, now: float | None = None) -> TrialSummary:
         greedy_return=_number(result.get("eval_return_mean")),
         sampled_return=_number(result.get("eval_sampled_return_mean")),
         training_return=_training_return(result, lines),
+        is_clipped=_is_clipped(train, result),
+        vs_random=_number(result.get("eval_vs_random")),
         status=_status(folder, is_ended=bool(result), is_saved=bool(saved)),
         age_s=max(0.0, (time.time() if now is None else now) - began),
     )
@@ -122,6 +127,19 @@ def summarise(folder: Path, *, now: float | None = None) -> TrialSummary:
 def _training_return(result: dict[str, Any], lines: list[dict[str, Any]]) -> float | None:
     seen = [line["episode/return"] for line in lines if line.get("episode/return") is not None]
     return _number(result.get("return_mean", seen[-1] if seen else None))
+
+
+def _is_clipped(train: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+    if "return_clipped" in result:
+        return bool(result["return_clipped"])
+    from ludus.envs.registry import clips_rewards  # these bring NumPy
+    from ludus.experiment.config import parse_env_args
+
+    try:
+        env_args = parse_env_args(train.get("env_args", "{}"), setting="env_args")
+        return clips_rewards(str(train.get("env", "?")), env_args)
+    except errors.LudusError:  # a config that is not ours
+        return False
 
 
 def _number(value: Any) -> float | None:
@@ -137,6 +155,8 @@ def differs_by_sampling(result: Mapping[str, Any]) -> bool:
     """Whether greedy and sampled returns are further apart than a quarter of the larger one, and than chance has it."""
     greedy, sampled = result.get("eval_return_mean"), result.get("eval_sampled_return_mean")
     if greedy is None or sampled is None:
+        return False
+    if min(result["eval_episodes"], result["eval_sampled_episodes"]) < _FEWEST_COMPARED:
         return False
     std_errors = [
         result[f"{name}_return_std"] / math.sqrt(result[f"{name}_episodes"]) for name in ("eval", "eval_sampled")

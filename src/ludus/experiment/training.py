@@ -23,6 +23,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from ludus import errors, files
+from ludus.command_line import trial_command
 from ludus.data import nest as nests
 from ludus.data.digest import digest
 from ludus.data.nest import Nest
@@ -30,7 +31,6 @@ from ludus.envs.registry import PREFIXES, clips_rewards
 from ludus.experiment import ranked
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
-from ludus.experiment.evaluation import longest_episode
 from ludus.experiment.final_evaluation import NOT_EVALUATED, EarlierPolicy, final_evaluation
 from ludus.experiment.flows.report import Report
 from ludus.experiment.goal import Goal
@@ -413,8 +413,8 @@ class Training:
 
     def _evaluate(self) -> dict[str, Any]:
         self._doing = "evaluate"
-        longest = longest_episode(self.config, (length for _, length, _ in self._episodes))
-        found = final_evaluation(self.learner.policy, self.config, max_steps=longest, earlier=self._earlier)
+        lengths = [length for _, length, _ in self._episodes]
+        found = final_evaluation(self.learner.policy, self.config, lengths=lengths, earlier=self._earlier)
         values = {
             "eval/return": found["eval_return_mean"],
             "eval/return_std": found["eval_return_std"],
@@ -501,8 +501,8 @@ def load_config(folder: Path) -> Config:
         if (named := _named_code(saved)) and not _is_own(folder, content):
             raise errors.ConfigError(
                 f"{path} says to run code of {' and '.join(named)}, and it was not made by this user on this machine; "
-                "nothing was run. If you trust its author: `ludus serve … --trust` or `ludus resume … --trust`, "
-                "once."
+                f"nothing was run. If you trust its author, once: {trial_command('serve', folder, '--trust')}, or "
+                f"{trial_command('resume', folder, '--trust')}"
             )
         return Config.from_json(saved)
     except FileNotFoundError:

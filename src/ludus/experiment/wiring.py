@@ -246,7 +246,7 @@ class TrainerFactory:
             )
             hosts.append(ServiceHost(buffer, f"buffer/{rank}", beside=server))
         else:
-            source = self._source(rank, policy)
+            source = self._source(rank, policy, publish)
             flow = SyncFlow(source, learner, publish=publish, ranks=ranks, num_agents=len(self.agents))
         training = Training(config, self.folder, flow, learner, began=self.began, ranks=ranks, agents=self.agents)
         training.restore()
@@ -259,11 +259,11 @@ class TrainerFactory:
             each.start()
         return TrainerJob(training, ranks, hosts)
 
-    def _source(self, rank: int, policy: Policy) -> Source:
+    def _source(self, rank: int, policy: Policy, publish: Callable[[Learner], None] | None) -> Source:
         config = self.config
         if config.num_simulators:
             indices = [index for index in range(config.num_simulators) if index % config.train.trainers == rank]
-            return RemoteSource(Remote("simulator", timeout_s=_SEGMENT_TIMEOUT_S), indices)
+            return RemoteSource(Remote("simulator", timeout_s=_SEGMENT_TIMEOUT_S), indices, publish=publish)
         groups = make_groups(config)
         seed = int(np.random.SeedSequence([config.train.seed, rank]).generate_state(1)[0])
         return EmbeddedSource(make_simulator(config, groups, policy, seed=seed))
@@ -276,7 +276,6 @@ class TrainerJob:
         self._training = training
         self._ranks = ranks
         self._hosts = hosts
-        self._result: dict[str, Any] | None = None
 
     @property
     def is_done(self) -> bool:
@@ -285,8 +284,8 @@ class TrainerJob:
     def turn(self) -> bool:
         return self._training.turn()
 
-    def finish(self) -> None:
-        self._result = self._training.finish()
+    def finish(self) -> dict[str, Any]:
+        return self._training.finish()
 
     def ask_stop(self) -> None:
         self._training.ask_stop()

@@ -15,8 +15,9 @@ import json
 import logging
 import os
 import signal
+import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -29,14 +30,15 @@ from ludus.launch import supervisor
 from ludus.program import program as programs
 from ludus.program import trial
 from ludus.rpc import address
-from ludus.telemetry import logs
+from ludus.telemetry import logs, relay
 from ludus.workers import context, heartbeat, remote, server
 from ludus.workers import worker as workers
 
-__all__ = ["END_MARK", "ExitRequest", "decode_end", "live", "main", "pulse_sender", "read_end"]
+__all__ = ["END_MARK", "LOG_MARK", "ExitRequest", "PulsePipe", "decode_end", "live", "main", "read_end"]
 
 _LOG = logging.getLogger(__name__)
 END_MARK = b"end "
+LOG_MARK = b"log "
 
 
 class AskedToExit(BaseException):
@@ -73,43 +75,56 @@ def main(argv: Sequence[str]) -> int:
     lifeline.start()
     folder = trial.TrialFolder(Path(spec.folder))
     logs.log_process(spec.worker, folder.log_file(spec.worker))
+    pipe = PulsePipe(int(argv[2]))
+    logging.getLogger().addHandler(relay.RelayHandler(lambda line: pipe.send(LOG_MARK + line + b"\n")))
     faulthandler.enable()
     _exit_on_signals(ask_exit)
 
     def on_hung(reason: str, stack: str) -> None:
         _LOG.error("%s; this process ends. The loop's stack:\n%s", reason, stack)
         end = supervisor.End(status=core.WorkerStatus.FAILED, reason=reason, traceback=stack)
-        _write_end(folder, spec.worker, end, int(argv[2]))
+        _write_end(folder, spec.worker, end, pipe)
         lifelines.end_process_group()
 
-    pulse = heartbeat.Heartbeat(pulse_sender(int(argv[2])), max_busy_s=spec.max_busy_s, on_hung=on_hung)
+    def send(beat: heartbeat.Beat) -> None:
+        pipe.send(heartbeat.encode_beat(beat))
+
+    pulse = heartbeat.Heartbeat(send, max_busy_s=spec.max_busy_s, on_hung=on_hung)
     pulse.start()
     end = live(spec, ask_exit, pulse=pulse)
-    _write_end(folder, spec.worker, end, int(argv[2]))
+    _write_end(folder, spec.worker, end, pipe)
     if lifeline.is_lost:
         lifelines.end_process_group()  # nobody is left to clear up after this worker
     return 1 if end.status is core.WorkerStatus.FAILED else 0
 
 
-def pulse_sender(fd: int) -> Callable[[heartbeat.Beat], None]:
-    """Puts beats into a pipe; what does not fit, because nobody reads just now, is dropped: the next one will."""
-    os.set_blocking(fd, False)
+class PulsePipe:
+    """Puts lines into a pipe: beats, warnings, how the worker ended. Never waits; thread-safe.
 
-    def send(beat: heartbeat.Beat) -> None:
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):
-            os.write(fd, heartbeat.encode_beat(beat))
+    A line that finds no room, because nobody reads just now, is dropped; one that was begun is completed first.
+    """
 
-    return send
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._rest = b""
+        self._lock = threading.RLock()  # a signal handler may log while its thread is in here
+
+    def send(self, line: bytes) -> None:
+        with self._lock, contextlib.suppress(BlockingIOError, BrokenPipeError):
+            if self._rest:
+                self._rest = self._rest[os.write(self._fd, self._rest) :]
+            if not self._rest:
+                self._rest = line[os.write(self._fd, line) :]
 
 
-def _write_end(folder: trial.TrialFolder, worker: str, end: supervisor.End, pulse_fd: int) -> None:
+def _write_end(folder: trial.TrialFolder, worker: str, end: supervisor.End, pipe: PulsePipe) -> None:
     content = json.dumps(asdict(end)).encode()
     try:
         trial.write_private(folder.end_file(worker), content)
     except OSError as error:  # a full disk, perhaps: the driver is told by the pipe
         _LOG.error("how this worker ended cannot be written to %s: %s", folder.path, error)
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):
-            os.write(pulse_fd, END_MARK + content + b"\n")
+        pipe.send(END_MARK + content + b"\n")
 
 
 def live(
@@ -144,7 +159,7 @@ def live(
                 pulse.attach(worker)
             worker.run()
             _LOG.info("%s: %s", worker.status, worker.exit_reason or "finished")
-            return supervisor.End(status=worker.status, reason=worker.exit_reason or "finished")
+            return supervisor.End(status=worker.status, reason=worker.exit_reason or "finished", result=worker.result)
     except AskedToExit as asked:
         return supervisor.End(status=core.WorkerStatus.EXITED, reason=str(asked))
     except BaseException as error:

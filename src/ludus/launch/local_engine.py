@@ -9,6 +9,7 @@ there but does not run (stopped, frozen) is noticed, too.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -27,7 +28,7 @@ from ludus.launch import spec as specs
 from ludus.launch import vitals as vital_signs
 from ludus.program import program as programs
 from ludus.program import trial as trials
-from ludus.telemetry import logs
+from ludus.telemetry import logs, relay
 from ludus.workers import context, heartbeat
 
 __all__ = ["launch"]
@@ -94,6 +95,7 @@ class _Processes:
         self._folder = folder
         self._environments = {worker: _environment(node) for node in program.nodes for worker in node.worker_names}
         self._guard = _Guard()
+        self._relay = relay.WarningRelay(folder.path / "logs")
 
     def __enter__(self) -> Self:
         for worker, spec in self._told.items():
@@ -108,6 +110,9 @@ class _Processes:
         os.close(self._own_end)
 
     def start(self, worker: str, ended: Callable[[supervisor.End], None]) -> _Process:
+        if not self._folder.spec_file(worker).exists():  # somebody deleted the trial's folder
+            self._folder.make()
+            specs.write_spec(self._folder.spec_file(worker), self._told[worker])
         self._folder.end_file(worker).unlink(missing_ok=True)
         log_start = logs.size(self._folder.log_file(worker))
         pulse, worker_end = os.pipe()
@@ -131,7 +136,13 @@ class _Processes:
             os.close(worker_end)
         self._guard.add(popen.pid)
         process = _Process(
-            popen, self._folder, worker, ended, log_start=log_start, reaped=self._guard.remove, pulse=_Pulse(pulse)
+            popen,
+            self._folder,
+            worker,
+            ended,
+            log_start=log_start,
+            reaped=self._guard.remove,
+            pulse=_Pulse(pulse, warn=functools.partial(self._relay.take, worker)),
         )
         process.watch()
         return process
@@ -173,10 +184,11 @@ class _Guard:
 
 
 class _Pulse:
-    """The driver's end of the pipe by which a worker's heartbeats come."""
+    """The driver's end of the pipe by which a worker's heartbeats come; `warn` gets its warnings."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, warn: Callable[[bytes], None]) -> None:
         os.set_blocking(fd, False)
+        self._warn = warn
         self._fd: int | None = fd
         self._rest = b""
         self._last: heartbeat.Beat | None = None
@@ -196,6 +208,8 @@ class _Pulse:
                 with contextlib.suppress(ValueError):  # whatever else has that descriptor may write to it, too
                     if line.startswith(child.END_MARK):
                         self.end = child.decode_end(line.removeprefix(child.END_MARK))
+                    elif line.startswith(child.LOG_MARK):
+                        self._warn(line.removeprefix(child.LOG_MARK))
                     else:
                         self._last = heartbeat.decode_beat(line)
         return self._last

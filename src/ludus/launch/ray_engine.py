@@ -7,6 +7,7 @@ Ray: they speak to each other as everywhere, by unix socket on one host and by e
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import logging
@@ -27,12 +28,14 @@ from ludus.launch import spec as specs
 from ludus.launch import vitals as vital_signs
 from ludus.program import program as programs
 from ludus.program import trial as trials
-from ludus.telemetry import logs
+from ludus.telemetry import logs, relay
 from ludus.workers import heartbeat
 
 __all__ = ["connected", "launch"]
 
 _LOG = logging.getLogger(__name__)
+_MAX_WARNINGS = 100  # that wait for the driver to ask
+_LAST_NEWS_S = 2.0
 
 
 @contextlib.contextmanager
@@ -96,7 +99,8 @@ def launch(
         stack.callback(line.close)
         told = specs.make_specs(program, folder, names_url=url, host=host, secret=secret)
         reserves = within is None or within.reserves
-        cluster = _Cluster(ray, program, told, line.address, max_placement_s, reserves=reserves)
+        warnings = relay.WarningRelay(folder.path / "logs")
+        cluster = _Cluster(ray, program, told, line.address, max_placement_s, warnings, reserves=reserves)
         return runs.begin(
             program,
             folder,
@@ -152,6 +156,7 @@ class _Host:
     def __init__(self) -> None:
         self._ask_exit = child.ExitRequest()
         self._beat: heartbeat.Beat | None = None
+        self._warnings: collections.deque[bytes] = collections.deque(maxlen=_MAX_WARNINGS)
 
     def where(self) -> _Place:
         ray = _import_ray()
@@ -160,6 +165,7 @@ class _Host:
     def live(self, spec: specs.WorkerSpec, driver: tuple[str, int]) -> supervisor.End:
         """The whole life of the worker; see `ludus.launch.child`."""
         logs.log_process(spec.worker, trials.TrialFolder(Path(spec.folder)).log_file(spec.worker))
+        logging.getLogger().addHandler(relay.RelayHandler(self._warnings.append))
         with lifeline.connect_lifeline(driver, secret=spec.secret) as line:
             watch = lifeline.Lifeline(line.fileno(), ask_exit=self._ask_exit)
             watch.start()
@@ -170,9 +176,10 @@ class _Host:
             watch.release()
         return end
 
-    def beat(self) -> heartbeat.Beat | None:
-        """The last beat. It is answered by a thread of Ray's, while the worker's own thread is at work."""
-        return self._beat
+    def news(self) -> tuple[heartbeat.Beat | None, list[bytes]]:
+        """The last beat, and warnings since the last call. It is answered by a thread of Ray's, while the worker's own
+        thread is at work."""
+        return self._beat, [self._warnings.popleft() for _ in range(len(self._warnings))]
 
     def _note(self, beat: heartbeat.Beat) -> None:
         self._beat = beat
@@ -196,12 +203,14 @@ class _Cluster:
         told: Mapping[str, specs.WorkerSpec],
         driver: tuple[str, int],
         max_placement_s: float,
+        warnings: relay.WarningRelay,
         *,
         reserves: bool = True,
     ) -> None:
         """`reserves`: whether workers are placed by the CPUs they ask for, or get them without."""
         self._ray = ray
         self._reserves = reserves
+        self._warnings = warnings
         self._told = told
         self._driver = driver
         self._max_placement_s = max_placement_s
@@ -220,7 +229,7 @@ class _Cluster:
             max_concurrency=4,
             scheduling_strategy=self._place(worker, wanted),
         )
-        hosted = _Actor(self._ray, actor.remote(), self._told[worker], wanted, ended, self._died_on)
+        hosted = _Actor(self._ray, actor.remote(), self._told[worker], wanted, ended, self._died_on, self._warnings)
         hosted.watch(self._driver, max_placement_s=self._max_placement_s)
         return hosted
 
@@ -257,6 +266,7 @@ class _Actor:
         wanted: programs.Resources,
         ended: Callable[[supervisor.End], None],
         died_on: MutableMapping[str, str],
+        warnings: relay.WarningRelay,
     ) -> None:
         """`died_on` is told of the machine if the process dies, or the machine with it."""
         self._ray = ray
@@ -265,6 +275,7 @@ class _Actor:
         self._wanted = wanted
         self._ended = ended
         self._died_on = died_on
+        self._warnings = warnings
         self._place: _Place | None = None  # once it is known
         self._log_file = trials.TrialFolder(Path(spec.folder)).log_file(spec.worker)
         self._log_start = logs.size(self._log_file)
@@ -314,14 +325,20 @@ class _Actor:
             if self._asked is not None:
                 answered, _ = self._ray.wait([self._asked], timeout=0)
                 if answered:
-                    self._beat, self._asked = self._ray.get(self._asked), None
+                    self._note(self._asked)
+                    self._asked = None
             if self._asked is None:
-                self._asked = self._actor.beat.remote()
+                self._asked = self._actor.news.remote()
         except self._ray.exceptions.RayError:  # it is ending; the thread that waits for it will say how
             return vital_signs.Vitals(beat=self._beat)
         process = vital_signs.read_process(self._place.pid) if self._is_here else None
         is_stopped, cpu_s = process or (False, None)
         return vital_signs.Vitals(beat=self._beat, is_stopped=is_stopped, cpu_s=cpu_s)
+
+    def _note(self, asked: Any) -> None:
+        self._beat, warnings = self._ray.get(asked, timeout=_LAST_NEWS_S)
+        for line in warnings:
+            self._warnings.take(self._spec.worker, line)
 
     def _wait(self, driver: tuple[str, int], max_placement_s: float) -> None:
         try:
@@ -347,6 +364,8 @@ class _Actor:
             )
         self._place = self._ray.get(where)
         end: supervisor.End = self._ray.get(life)
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            self._note(self._actor.news.remote())  # its last ones
         return end
 
     def _failed(self, reason: str, *, traceback: str = "", is_external: bool = False) -> supervisor.End:

@@ -27,7 +27,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from ludus import clock as clocks
 from ludus import core, errors
@@ -49,6 +49,7 @@ class End:
     """How one incarnation of a worker ended: `DONE`, `EXITED` because it was asked, or `FAILED`.
 
     `is_external`: it failed by something outside of it that may pass: a kill, a full disk, an absent name service.
+    `result`: what a worker that is done leaves to its driver.
     """
 
     status: core.WorkerStatus
@@ -56,6 +57,7 @@ class End:
     traceback: str = ""
     last_lines: tuple[str, ...] = ()
     is_external: bool = False
+    result: Any = None
 
     def describe(self) -> str:
         parts = [self.reason]

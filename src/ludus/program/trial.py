@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus import errors, files
+from ludus.command_line import trial_command
 from ludus.discovery import names as naming
 
 __all__ = ["Trial", "TrialFolder", "find_trial", "process_start", "write_private"]
@@ -65,12 +66,16 @@ class TrialFolder:
         if trial and (known := folder.find()) is not None and known.is_live:
             raise errors.ProgramError(
                 f"trial {trial!r} is running: process {known.driver_pid} on {known.driver_host} drives it. Wait for "
-                f"it, stop it (ludus ctl {folder.path} exit), or choose another name."
+                f"it, stop it ({trial_command('ctl', folder.path, 'exit')}), or choose another name."
             )
-        for part in (folder.path, folder.path / "logs", folder.path / "workers"):
-            files.make_folder(part)
-        (folder.path / "workers").chmod(0o700)
+        folder.make()
         return folder
+
+    def make(self) -> None:
+        """Make its folders, as far as they are not there."""
+        for part in (self.path, self.path / "logs", self.path / "workers"):
+            files.make_folder(part)
+        (self.path / "workers").chmod(0o700)
 
     def log_file(self, worker: str) -> Path:
         return self.path / "logs" / f"{worker.replace('/', '-')}.log"

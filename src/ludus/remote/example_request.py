@@ -14,10 +14,22 @@ __all__ = ["example_curl"]
 _MAX_WRITTEN_OUT = 64  # numbers; larger observations are made by a line of Python
 
 
-def example_curl(url: str, obs: Nest, *, has_token: bool = False) -> str:
-    """A stateless tick with an observation of zeros, as one line. A token is taken from the variable TOKEN."""
-    words = ["curl", "--data"]
+def example_curl(url: str, obs: Nest, *, has_token: bool = False, in_session: bool = False) -> str:
+    """A tick with an observation of zeros, as one line: stateless, or the first one of a session, which is started
+    before it. A token is taken from the variable TOKEN."""
+    words = ["curl", *(_step("tick") if in_session else ()), "--data"]
     access = ' -H "authorization: Bearer $TOKEN"' if has_token else ""
+    if in_session:
+        start = shlex.join(["curl", *_step("start"), "-X", "POST"])
+        return f"{start}{access} {url}/step && {_tick(url, obs, words, access)}"
+    return _tick(url, obs, words, access)
+
+
+def _step(kind: str) -> tuple[str, ...]:
+    return "-H", "session: try", "-H", f"step_kind: {kind}"
+
+
+def _tick(url: str, obs: Nest, words: list[str], access: str) -> str:
     if _size(obs) <= _MAX_WRITTEN_OUT:
         body = json.dumps(_zeros(obs) if not isinstance(obs, dict) else {"obs": _zeros(obs)})
         return f"{shlex.join([*words, body])}{access} {url}/step"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus import envs, errors
+from ludus.command_line import trial_command
 from ludus.data.digest import digest
 from ludus.data.lookup import load_attribute
 from ludus.experiment.checkpoints import CheckpointStore
@@ -140,7 +141,8 @@ def _check_versions(folder: Path, wanted: Iterable[str], models: Collection[str]
         number = int(each) if each.isdecimal() else None
         if not any((tags[model].get(each) if number is None else number) in numbers[model] for model in models):
             known = "; ".join(f"{model}: {', '.join(map(str, (*numbers[model], *tags[model])))}" for model in models)
-            give = "" if number is not None else f". Give a version that tag: ludus promote {folder.name} --tag {each}"
+            promote = trial_command("promote", folder, "--tag", each)
+            give = "" if number is not None else f". Give a version that tag: {promote}"
             raise errors.ConfigError(
                 f"there is no version {each!r} that sessions could play. There are of {known}{give}"
             )

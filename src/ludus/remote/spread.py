@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ludus import errors, launch
+from ludus.command_line import trial_command
 from ludus.experiment import wiring
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
@@ -50,35 +51,30 @@ def run(
                         on_progress(int(values.pop("step")), values)
                 elif trainer.busy_s >= BUSY_AFTER_S and on_status is not None:
                     on_status(f"trainer/0 {trainer.activity}")
-                if (folder.path / "result.json").exists():
-                    break
+                if trainer.status is launch.Phase.DONE or (folder.path / "result.json").exists():
+                    break  # simulators do not end by themselves
         except KeyboardInterrupt:
             _keep(running, running.remote("trainer").solver)
             raise
         except errors.ProgramError as error:
+            if _read_result(folder) is not None:  # it died on its way out
+                return _result(folder, None, idle)
             if not (folder.path / "config.json").exists():
                 raise errors.TrainingError(_deleted(folder, last)) from error
             # Not `from error`: its text, with the worker's traceback, would be printed twice.
-            raise errors.TrainingError(
-                f"{error}\nThe run has ended. It goes on from its last checkpoint with: ludus resume {folder.path.name}"
-            ) from None
-    return _result(folder, idle)
+            raise errors.TrainingError(f"{error}\nThe run has ended. {_how_to_go_on(folder)}") from None
+    ended = {record.name: record.last_end for record in running.workers()}["trainer/0"]
+    return _result(folder, ended, idle)
 
 
 def _check_checkpoints(config: Config, folder: trials.TrialFolder) -> None:
-    """Warn of damaged checkpoints here, where it is seen: what a trainer says goes to its log.
+    """Raise `CheckpointError`, before any process is started, if there are checkpoints and none can be used.
 
-    Raises `CheckpointError` if none can be used. Several ranks find out together what they have in common.
+    Several ranks find out together what they have in common.
     """
-    for rank in range(config.train.trainers):
-        store = CheckpointStore(folder.path / ("checkpoints" if rank == 0 else f"checkpoints-{rank}"))
-        try:
-            if not store.is_empty:
-                store.load()
-        except errors.CheckpointError as error:
-            if config.train.trainers == 1:
-                raise
-            _LOG.warning("of rank %d: %s", rank, error)
+    store = CheckpointStore(folder.path / "checkpoints")
+    if config.train.trainers == 1 and not store.is_empty:
+        store.load(warns=False)  # the trainer will warn
 
 
 def _keep(running: launch.Run, solver: Any) -> None:
@@ -98,6 +94,14 @@ def _keep(running: launch.Run, solver: Any) -> None:
     _LOG.warning("the trainer has not ended its update in %.0f s; its last checkpoint counts", _STOP_GRACE_S)
 
 
+def _how_to_go_on(folder: trials.TrialFolder) -> str:
+    resume = trial_command("resume", folder.path)
+    saved = CheckpointStore(folder.path / "checkpoints").steps()
+    if not saved:
+        return f"It had written no checkpoint; this starts it from the beginning: {resume}"
+    return f"It goes on from its checkpoint of step {saved[0]:,} with: {resume}"
+
+
 def _deleted(folder: trials.TrialFolder, last: Mapping[str, float]) -> str:
     reached = last.get("episode/return")
     what = "" if reached is None else f", with a mean return of {reached:.1f}"
@@ -107,13 +111,20 @@ def _deleted(folder: trials.TrialFolder, last: Mapping[str, float]) -> str:
     )
 
 
-def _result(folder: trials.TrialFolder, idle: dict[str, float]) -> dict[str, Any]:
-    path = folder.path / "result.json"
-    if not path.exists():
+def _read_result(folder: trials.TrialFolder) -> dict[str, Any] | None:
+    try:
+        result: dict[str, Any] = json.loads((folder.path / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return result
+
+
+def _result(folder: trials.TrialFolder, ended: launch.End | None, idle: dict[str, float]) -> dict[str, Any]:
+    """As the trainer left it to its driver: it may have been unable to write it down."""
+    result = ended.result if ended is not None and ended.result else _read_result(folder)
+    if result is None:
         raise errors.TrainingError(
-            f"the run ended without a result; its logs are in {folder.path / 'logs'}. It goes on from its last "
-            f"checkpoint with: ludus resume {folder.path.name}"
+            f"the run ended without a result; its logs are in {folder.path / 'logs'}. {_how_to_go_on(folder)}"
         )
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     result["idle"] = {"trainer": result["time"].get("idle", result["time"].get("wait", 0.0)), **idle}
     return result

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus import errors
+from ludus.command_line import trial_command
 from ludus.experiment import claim
 from ludus.experiment import config as configs
 from ludus.program import trial as trials
@@ -25,6 +26,7 @@ from ludus.remote import interrupts
 __all__ = ["TrainingRun", "evaluate", "resume", "train"]
 
 _LOG = logging.getLogger(__name__)
+_NUM_COMPARED = 20
 _TOLD = {"algorithm", "env", "seed", "steps", "seconds", "steps_per_second", "weights_hash", "trial"}  # by every result
 
 OnProgress = Callable[[int, dict[str, float]], None]
@@ -71,8 +73,8 @@ def train(
     with claim.claimed(folder.path):
         if (folder.path / "config.json").exists():
             raise errors.ConfigError(
-                f"trial {folder.path.name!r} is there already; go on with it (ludus resume {folder.path.name}), or "
-                "choose another name."
+                f"trial {folder.path.name!r} is there already; go on with it ({trial_command('resume', folder.path)}), "
+                "or choose another name."
             )
         try:
             return _run(config, folder, began=began, on_progress=on_progress, on_status=on_status)
@@ -130,32 +132,47 @@ def evaluate(
     """Play episodes with a trial's newest weights, none longer than `max_steps`; `None`: as the trial has it.
 
     `env_args`, a mapping or its JSON, go over the arguments that the trial's evaluation has: on ALE, unclipped rewards.
+    Of several agents each has its `return_mean/AGENT`; where they compete, `vs_random` is the share of games won
+    against random play.
     """
     folder = find(trial, project)
-    from ludus.experiment import evaluation, player
+    from ludus.experiment import evaluation, matches, player
     from ludus.experiment.training import load_config
 
     loaded = player.load_player(folder.path)
-    told = evaluation.evaluate(
-        loaded.policy,
-        load_config(folder.path),
-        episodes=episodes,
-        seed=seed,
-        greedy=greedy,
-        max_steps=max_steps,
-        env_args=configs.parse_env_args(env_args, setting="env_args") if isinstance(env_args, str) else env_args,
-    )
-    return {
+    config = load_config(folder.path)
+    options: dict[str, Any] = {
+        "seed": seed,
+        "max_steps": max_steps,
+        "env_args": configs.parse_env_args(env_args, setting="env_args") if isinstance(env_args, str) else env_args,
+    }
+    played = evaluation.evaluate(loaded.policy, config, episodes=episodes, greedy=greedy, **options)
+    result = {
         "trial": str(folder.path),
         "steps": loaded.num_steps,
-        "return_mean": told.mean,
-        "return_std": told.std,
-        "return_min": min(told.returns),
-        "return_max": max(told.returns),
-        "length_mean": sum(told.lengths) / len(told.lengths),
-        "episodes": told.num_episodes,
-        "cut_off": told.num_cut_off,
+        "return_mean": played.mean,
+        "return_std": played.std,
+        "return_min": min(played.returns),
+        "return_max": max(played.returns),
+        "length_mean": sum(played.lengths) / len(played.lengths),
+        "episodes": played.num_episodes,
+        "cut_off": played.num_cut_off,
     }
+    if (num_agents := len(played.agents)) == 1:
+        return result
+    result |= {f"return_mean/{agent}": played.mean_of(row) for row, agent in enumerate(played.agents)}
+    few = min(episodes, _NUM_COMPARED)  # played the other way: in a game of many draws one way alone does not tell
+    other = evaluation.evaluate(loaded.policy, config, episodes=few, greedy=not greedy, warns=False, **options)
+    if matches.is_competitive(played, other):
+        against = matches.play_matches(
+            loaded.policy, None, config, num_agents=num_agents, episodes=episodes, greedy=greedy, **options
+        )
+        result |= {
+            "vs_random": against.win_rate,
+            "vs_random_return_mean": against.return_mean,
+            "vs_episodes": against.num_episodes,
+        }
+    return result
 
 
 def find(trial: str | Path, project: str) -> trials.TrialFolder:

@@ -49,6 +49,7 @@ class Worker:
         self.config: dict[str, Any] = {}
         self.status = WorkerStatus.CREATED
         self.exit_reason = ""
+        self.result: Any = None
         self._exit_asked: str | None = None
         self._drain = True
         self._born = time.monotonic()
@@ -122,8 +123,9 @@ class Worker:
         """Numbers that every heartbeat carries to the driver: few, and quick to get. Called by its thread."""
         return {}
 
-    def finish(self) -> None:
-        """End well after this poll: the worker is done."""
+    def finish(self, result: Any = None) -> None:
+        """End well after this poll: the worker is done. Its driver gets `result`, as JSON, in its last `End`."""
+        self.result = result
         self.status = WorkerStatus.DONE
 
     # -- commands -----------------------------------------------------------------------------------------------

@@ -19,11 +19,13 @@ from ludus.services.simulator.episodes import Episode, EpisodeLog
 __all__ = ["AsyncFlow"]
 
 _WAIT_S = 0.02  # then the trainer answers its calls
+_PUBLISH_AGAIN_S = 2.0
 
 
 class AsyncFlow:
     """`publish` is told each new version. With `ranks`, all of them take their turns together.
 
+    While no segments come, it is told the newest again: somebody may have deleted it, and simulators wait for it.
     `num_agents`: of each env; their rows are side by side.
     """
 
@@ -49,7 +51,7 @@ class AsyncFlow:
         self._logs: dict[str, EpisodeLog] = {}
         self._num_stale = 0
         self._num_trained = 0
-        self._ended = time.perf_counter()
+        self._ended = self._published_again = time.perf_counter()
         self.doing = ""
 
     def turn(self, progress: float) -> Report | None:
@@ -57,6 +59,7 @@ class AsyncFlow:
         while len(self._ready) < self._batch_segments:
             taken = self._buffer.take(1, timeout_s=_WAIT_S)
             if not taken:
+                self._publish_again()
                 return None
             self._ready.extend(item for item in taken if self._is_fresh(item))
         began = time.perf_counter()
@@ -85,6 +88,12 @@ class AsyncFlow:
             max_lag=int(lag.max()),
             counts=self._counts(),
         )
+
+    def _publish_again(self) -> None:
+        now = time.perf_counter()
+        if now - max(self._ended, self._published_again) >= _PUBLISH_AGAIN_S:
+            self._publish(self._learner)
+            self._published_again = time.perf_counter()
 
     def _is_fresh(self, item: Item) -> bool:
         if self._learner.version - int(item.segment.version.min()) <= self._max_lag:

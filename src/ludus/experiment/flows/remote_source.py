@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ludus import errors
@@ -24,9 +25,13 @@ class RemoteSource:
     """`indices` are the replicas of the simulator that this trainer has to itself.
 
     A simulator that dies is started anew by its engine, with new episodes, and asked again: the round waits for it.
+    One that cannot load the version, because somebody deleted it, is asked again when `publish` has made it again.
     """
 
-    def __init__(self, simulator: Remote, indices: list[int]) -> None:
+    def __init__(
+        self, simulator: Remote, indices: list[int], *, publish: Callable[[Learner], None] | None = None
+    ) -> None:
+        self._publish = publish
         self._simulators = [simulator.replica(index) for index in indices]
         self._logs: list[EpisodeLog | None] = [None] * len(indices)
         self._seconds = {"step_envs": 0.0, "act": 0.0, "wait": 0.0}
@@ -37,7 +42,7 @@ class RemoteSource:
     def collect(self, learner: Learner) -> tuple[Segment, list[Episode]]:
         began = time.perf_counter()
         pending = [one.submit("collect", learner.version) for one in self._simulators]
-        answers = [self._answer(index, call, learner.version) for index, call in enumerate(pending)]
+        answers = [self._answer(index, call, learner) for index, call in enumerate(pending)]
         elapsed = time.perf_counter() - began
         segments, episodes = [], []
         busiest = (0.0, 0.0)
@@ -57,8 +62,9 @@ class RemoteSource:
         self._seconds["wait"] += max(0.0, elapsed - sum(busiest))
         return Segment.concat(segments), episodes
 
-    def _answer(self, index: int, call: Any, version: int) -> Nest:
+    def _answer(self, index: int, call: Any, learner: Learner) -> Nest:
         until = time.monotonic() + _PATIENCE_S
+        is_published_again = False
         while True:
             try:
                 return call.result()
@@ -67,7 +73,15 @@ class RemoteSource:
                     raise errors.TrainingError(f"simulator {index} did not come back in {_PATIENCE_S:.0f} s") from error
                 _LOG.warning("simulator %d was lost (%s); it is asked again", index, error)
                 time.sleep(0.1)
-                call = self._simulators[index].submit("collect", version)
+            except errors.DataError as error:
+                if self._publish is None or is_published_again:
+                    raise
+                _LOG.warning(
+                    "simulator %d has no version %d (%s); it is published again", index, learner.version, error
+                )
+                self._publish(learner)
+                is_published_again = True
+            call = self._simulators[index].submit("collect", learner.version)
 
     def _note_incarnation(self, index: int, incarnation: str) -> None:
         """One that was started again has begun other episodes, whether or not a call of ours was lost with it."""

@@ -27,6 +27,8 @@ def algorithm_class(name: str) -> type[Algorithm[Any]]:
         there_are = f"There are {', '.join(NAMES)}, or module:Class of your own."
         if name.lower().replace("-", "_") in spelling.OTHER_ALGORITHMS:
             raise ConfigError(f"the algorithm {name!r} is not available yet. {there_are}")
+        if (ours := spelling.variant(name)) is not None:
+            raise ConfigError(f"there is no algorithm {name!r}; what is meant is {ours}. {there_are}")
         near = spelling.suggest(name.lower(), NAMES)
         hint = f"Did you mean {near[0]!r}? " if near else ""
         raise ConfigError(f"there is no algorithm {name!r}. {hint}{there_are}")

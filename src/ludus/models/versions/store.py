@@ -100,6 +100,7 @@ class VersionStore:
         self.keep = keep
         self._durable = durable
         self._counters: dict[str, memoryview] = {}
+        self._deleted: dict[str, list[memoryview]] = {}  # counters of folders that are gone; others still look at them
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -294,6 +295,8 @@ class VersionStore:
             counter = self._counters.get(model) or self._open_counter(model)
             assert counter is not None, "made with the folder"
             counter[0] = max(counter[0], number)
+            for deleted in self._deleted.get(model, ()):
+                deleted[0] = counter[0]
             if named:
                 self._write_tags(model, {**self.tags(model), **dict.fromkeys(named, version.number)})
             self._retain(model, number, self.keep if keep is None else keep)
@@ -361,7 +364,10 @@ class VersionStore:
         """The model's folder with its counter in it: two int64, the newest number and how often it was rewound."""
         folder = self._folder(model)
         if model in self._counters:
-            return folder
+            if folder.is_dir():
+                return folder
+            _log.warning("%s was deleted. It is made again; its versions are lost.", folder)
+            self._deleted.setdefault(model, []).append(self._counters.pop(model))
         files.make_folder(folder, durable=self._durable)
         with files.lock(folder / _LOCK):
             if self._open_counter(model, is_locked=True) is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ import torch
 
 from ludus.core import Worlds
 from ludus.data.nest import Nest
+from ludus.errors import DataError
 from ludus.learn.policies.policy import Policy, PolicySpec
 from ludus.models.client import ModelClient
 from ludus.models.versions.client import connect
@@ -26,6 +28,7 @@ from ludus.workers.worker import Worker
 
 __all__ = ["SimulatorService", "SimulatorSettings"]
 
+_LOG = logging.getLogger(__name__)
 _WAIT_S = 0.02
 
 
@@ -62,6 +65,7 @@ class SimulatorService(Worker):
         self._inference = inference
         self._version = -1
         self._rewinds = 0
+        self._missing: int | None = None  # a version that could not be loaded
         self._wait_s = 0.0
         self._incarnation = uuid.uuid4().hex  # a simulator that is started again has other episodes
         server.register_service(self)
@@ -110,7 +114,14 @@ class SimulatorService(Worker):
             return False
         rewinds = self._weights.num_rewinds(self._settings.model)
         if number != self._version or rewinds != self._rewinds:
-            self._load(number)
+            try:
+                self._load(number)
+            except DataError as error:
+                if self._version < 0 or rewinds != self._rewinds:
+                    raise
+                if number != self._missing:
+                    _LOG.warning("version %d is not there; version %d plays on: %s", number, self._version, error)
+                self._missing = number
             self._rewinds = rewinds
         return True
 

@@ -25,8 +25,8 @@ class Job(Protocol):
         """One update; false if there was nothing to learn from yet."""
         ...
 
-    def finish(self) -> None:
-        """The run is over: what remains to be done."""
+    def finish(self) -> dict[str, Any]:
+        """The run is over: what remains to be done. Returns the result for the driver."""
         ...
 
     def ask_stop(self) -> None:
@@ -73,9 +73,9 @@ class TrainerService(Worker):
             self.request_exit("stopped")
             return 1
         if self._job.is_done:
-            self._job.finish()
+            result = self._job.finish()
             self._is_finished.set()
-            self.finish()
+            self.finish(result)
             return 1
         return int(self._job.turn())
 

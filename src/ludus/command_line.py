@@ -8,12 +8,19 @@ import shutil
 import sys
 from pathlib import Path
 
-__all__ = ["command_line", "project_words"]
+__all__ = ["command_line", "project_words", "trial_command"]
 
 
 def command_line(*words: str) -> str:
     """A `ludus` command as it must be typed in this shell and folder to run this very installation."""
     return shlex.join([*_program(), *words])
+
+
+def trial_command(command: str, folder: Path, *words: str) -> str:
+    """A command on the trial of this folder: by its name, and its project if that is not the default one here."""
+    project = folder.absolute().parent
+    where = [] if project == Path("trials").absolute() else ["--project", _short(project)]
+    return command_line(command, folder.name, *words, *where)
 
 
 def project_words(project: str) -> list[str]:

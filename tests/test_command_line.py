@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from ludus.cli.command_line import command_line, project_words
+import ludus
 from ludus.cli.main import main
+from ludus.command_line import command_line, project_words, trial_command
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent
 
 
 def test_the_short_name_is_used_where_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +42,23 @@ def test_python_m_does_where_there_is_no_script(monkeypatch: pytest.MonkeyPatch)
     words = shlex.split(command_line("--version"))
     assert words[1:] == ["-m", "ludus", "--version"]
     assert subprocess.check_output(words, text=True, timeout=60).startswith("ludus ")
+
+
+def test_a_command_on_a_trial_names_its_project_unless_it_is_the_default(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}/usr/bin")
+    monkeypatch.chdir(tmp_path)
+    assert trial_command("resume", tmp_path / "trials" / "mine") == "ludus resume mine"
+    assert trial_command("ctl", tmp_path / "my runs" / "mine", "exit") == "ludus ctl mine exit --project 'my runs'"
+    assert trial_command("resume", Path("/other/mine")) == "ludus resume mine --project /other"
+
+
+def test_no_message_has_a_command_on_a_trial_that_works_in_the_default_project_only() -> None:
+    commands = re.compile(r"ludus (?:resume|evaluate|watch|serve|promote|rollback|ctl|plot) \{")
+    source = Path(ludus.__file__).parent
+    found = {str(path.relative_to(source)) for path in source.rglob("*.py") if commands.search(path.read_text())}
+    assert not found
 
 
 def test_a_hint_names_it_by_a_path_that_works(
