@@ -490,12 +490,16 @@ public:
     }
 
     // One step. `deadline_ms`: how long the game waits for this answer; 0: as long as it takes.
-    std::string tick(const std::string& data, int deadline_ms = 0) { return step("tick", data, deadline(deadline_ms)); }
+    std::string tick(const std::string& data, int deadline_ms = 0) {
+        return step("tick", data, deadline(deadline_ms), deadline_ms);
+    }
 
     std::string end(const std::string& data = "") { return step("end", data, {}); }
 
     // A tick of no session, on the actor that all such ticks share.
-    std::string stateless(const std::string& data, int deadline_ms = 0) { return step("", data, deadline(deadline_ms)); }
+    std::string stateless(const std::string& data, int deadline_ms = 0) {
+        return step("", data, deadline(deadline_ms), deadline_ms);
+    }
 
     // The model versions that the session plays, by name, as the last answer told.
     const std::map<std::string, long long>& versions() const { return versions_; }
@@ -508,9 +512,14 @@ public:
 private:
     using Headers = std::vector<std::pair<std::string, std::string>>;
 
+    static constexpr int kAfterDeadlineMs = 250;  // the server keeps deadlines itself; after this it hangs
+
     static Headers deadline(int ms) { return ms > 0 ? Headers{{"deadline_ms", std::to_string(ms)}} : Headers{}; }
 
-    std::string step(const std::string& kind, const std::string& data, const Headers& extras) {
+    // Soon after its deadline a step ends in `deadline_exceeded`, also if the server does not answer at all.
+    std::string step(const std::string& kind, const std::string& data, const Headers& extras, int deadline_ms = 0) {
+        using Clock = std::chrono::steady_clock;
+        const auto until = Clock::now() + std::chrono::milliseconds(deadline_ms + kAfterDeadlineMs);
         const bool may_repeat = options_.numbered && !kind.empty();
         if (!may_repeat && connection_.has_ended()) connection_.close();
         if (!kind.empty() && is_open_) {  // another step than the last: not to be taken for a repetition of it
@@ -523,7 +532,12 @@ private:
         for (;; pause_ms = pause_ms == 0 ? 100 : std::min(pause_ms * 2, 1000), --left) {
             int wait_ms = pause_ms;
             try {
-                const detail::Response response = connection_.exchange(request(kind, data, extras), options_.timeout_ms);
+                int timeout_ms = options_.timeout_ms;
+                if (deadline_ms > 0) {
+                    const auto time_left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+                    timeout_ms = std::clamp(static_cast<int>(time_left.count()), 1, timeout_ms);
+                }
+                const detail::Response response = connection_.exchange(request(kind, data, extras), timeout_ms);
                 if (response.status == 200) {
                     if (!kind.empty()) ran();
                     keep_versions(response);
@@ -544,10 +558,13 @@ private:
                 const auto after = response.headers.find("retry-after");
                 if (after != response.headers.end())
                     wait_ms = std::max(wait_ms, 1000 * std::clamp(std::atoi(after->second.c_str()), 0, 5));
+                if (deadline_ms > 0 && Clock::now() + std::chrono::milliseconds(wait_ms) >= until) throw error;
             } catch (const detail::Broken& broken) {
                 connection_.close();
                 may_have_run = may_have_run || broken.was_sent;
                 if (broken.was_sent && !kind.empty()) lose();
+                if (deadline_ms > 0 && Clock::now() + std::chrono::milliseconds(wait_ms) >= until)
+                    throw Error("deadline_exceeded", 504, std::string("no answer by the deadline: ") + broken.what());
                 if (broken.was_sent && !may_repeat) throw Error("outcome_unknown", 0, broken.what());
                 if (left <= 0) throw Error(may_have_run ? "outcome_unknown" : "unreachable", 0, broken.what());
             } catch (const Error& error) {

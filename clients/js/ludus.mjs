@@ -12,6 +12,7 @@
 // One step at a time: await each.
 
 const NOT_RUN = new Set(["overloaded", "shutting_down", "timeout", "replayed"]);
+const AFTER_DEADLINE_MS = 250; // the server keeps deadlines itself; after this it hangs
 const RAN = new Set(["actor_failed", "invalid_observation", "deadline_exceeded"]);
 const NOT_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"]);
 const MAX_PAUSE_MS = 5000;
@@ -71,6 +72,7 @@ export class Game {
   async #step(kind, data, extras) {
     const body = bytesOf(data);
     const mayRepeat = this.#options.numbered && kind !== null;
+    const until = extras.deadline_ms ? Date.now() + extras.deadline_ms + AFTER_DEADLINE_MS : Infinity;
     let mayHaveRun = false;
     if (kind !== null && this.#isOpen) {
       this.#number++; // another step than the last: not to be taken for a repetition of it
@@ -80,7 +82,7 @@ export class Game {
     for (let left = this.#options.retries; ; left--, pauseMs = Math.min(pauseMs * 2 || 100, 1000)) {
       let waitMs = pauseMs;
       try {
-        const response = await this.#send(kind, body, extras);
+        const response = await this.#send(kind, body, extras, until);
         const answer = await this.#read(response);
         if (answer === null) {
           if (kind !== null) this.#lose();
@@ -102,12 +104,16 @@ export class Game {
         if (!NOT_RUN.has(error.code) || left <= 0) throw error;
         const after = 1000 * (parseInt(response.headers.get("retry-after") ?? "0", 10) || 0);
         waitMs = Math.min(Math.max(waitMs, after), MAX_PAUSE_MS);
+        if (Date.now() + waitMs >= until) throw error;
       } catch (error) {
         if (error instanceof GameError) throw error;
         const wasSent = !NOT_SENT.has(error.cause?.code);
         const why = `${error.message}${error.cause ? `: ${error.cause.message || error.cause.code}` : ""}`;
         mayHaveRun ||= wasSent;
         if (wasSent && kind !== null) this.#lose();
+        if (Date.now() + waitMs >= until) {
+          throw new GameError("deadline_exceeded", 504, `no answer by the deadline: ${why}`, {}, { cause: error });
+        }
         if (wasSent && !mayRepeat) throw new GameError("outcome_unknown", 0, why, {}, { cause: error });
         if (left <= 0) throw new GameError(mayHaveRun ? "outcome_unknown" : "unreachable", 0, why, {}, { cause: error });
       }
@@ -142,7 +148,7 @@ export class Game {
     return true;
   }
 
-  async #send(kind, body, extras) {
+  async #send(kind, body, extras, until) {
     const headers = {};
     if (kind !== null) {
       headers.session = this.#session;
@@ -155,7 +161,7 @@ export class Game {
     if (IS_NODE) headers["accept-encoding"] = "identity"; // a browser chooses by itself, and unpacks as it is read
     if (this.#options.token) headers.authorization = `Bearer ${this.#options.token}`;
     if (this.#options.secret) Object.assign(headers, await this.#signature(headers, body));
-    const signal = AbortSignal.timeout(this.#options.timeoutMs);
+    const signal = AbortSignal.timeout(Math.max(1, Math.min(this.#options.timeoutMs, until - Date.now())));
     return fetch(this.#url, { method: "POST", headers, body, signal, redirect: "manual" });
   }
 

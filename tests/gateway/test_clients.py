@@ -129,13 +129,19 @@ def read_message(connection: socket.socket) -> tuple[bytes, bytes]:
 
 @contextlib.contextmanager
 def losing(port: int) -> Iterator[int]:
-    """Before the server of that port, one that hangs up on `lost` steps, and instead of the answer to `late` ones."""
+    """Before the server of that port, one that hangs up on `lost` steps, and instead of the answer to `late` ones.
+
+    Of `held` steps nothing is heard any more.
+    """
 
     def handle(game: socket.socket) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=10.0) as server:
             while True:
                 head, body = read_message(game)
                 if not head or body.startswith(b"lost"):
+                    return
+                if body.startswith(b"held"):
+                    game.recv(1)  # until the game has had enough
                     return
                 server.sendall(head + body)
                 answer = b"".join(read_message(server))
@@ -792,6 +798,42 @@ process.exit(0);
     assert int(most_kb) < 400_000
 
 
+@pytest.mark.parametrize("make", [GameClient, AsyncGameClient])
+def test_a_deadline_is_kept_also_if_the_server_does_not_answer_at_all(make: Any) -> None:
+    async def play(game: Any) -> Any:
+        async def wait(output: Any) -> Any:
+            return await output if asyncio.iscoroutine(output) else output
+
+        await wait(game.start())
+        with pytest.raises(GameError, match=r"did not answer in 100 ms.*may run") as caught:
+            await wait(game.tick(b"held", deadline_ms=100))
+        assert caught.value.code == "deadline_exceeded"
+        answer = await wait(game.tick(b"x"))
+        game.close()
+        return answer
+
+    with serving(CountingActor) as url, losing(url.port) as port:
+        game = make(f"http://127.0.0.1:{port}", timeout_s=1000.0)
+        assert asyncio.run(play(game)) == b"1:x"  # its number was free
+
+
+def test_a_deadline_is_kept_also_if_no_server_takes_the_connection() -> None:
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        waiting = [socket.socket() for _ in range(3)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(("127.0.0.1", port))
+        game = GameClient(f"http://127.0.0.1:{port}", timeout_s=1000.0)
+        with pytest.raises(GameError) as caught:
+            game.stateless(b"x", deadline_ms=100)
+        assert caught.value.code == "deadline_exceeded"
+        for each in waiting:
+            each.close()
+
+
 # ---- C++ and JavaScript
 
 
@@ -812,6 +854,7 @@ int main(int, char** argv) {
     ludus::Options options;
     options.retries = 1;
     options.numbered = mode != "unnumbered";
+    if (mode == "held") options.timeout_ms = 1'000'000;
     if (mode == "signed") {
         options.secret = "S";
         options.run = "2";
@@ -850,6 +893,9 @@ int main(int, char** argv) {
                     std::cout << (error.code == "outcome_unknown" ? "?" : error.code) << "\n";
                 }
             }
+        } else if (mode == "held") {
+            try { game.tick("held", 100); } catch (const ludus::Error& error) { std::cout << error.code << "\n"; }
+            std::cout << game.tick("x") << "\n";
         } else if (mode == "signed") {
             std::cout << game.tick("1", 5000) << "\n";
         } else if (mode == "large") {
@@ -1013,6 +1059,11 @@ def test_the_cpp_client_hashes_as_everybody_does(compiled: Path, size: int) -> N
     assert _drive(compiled, "sha", data=data) == [hashlib.sha256(data).hexdigest()]
 
 
+def test_the_cpp_client_keeps_a_deadline_that_its_server_does_not(compiled: Path) -> None:
+    with serving(CountingActor) as url, losing(url.port) as port:
+        assert _drive(compiled, "held", str(port)) == ["started", "deadline_exceeded", "1:x"]
+
+
 def test_the_cpp_client_signs_what_a_start_and_a_deadline_ask_for(compiled: Path) -> None:
     with serving(SlowActor, secret="S") as url:
         assert _drive(compiled, "signed", str(url.port)) == ["started", "done 1"]
@@ -1052,6 +1103,7 @@ const plays = {
   versions: async (game) => { await game.tick("x"); return game.versions; },
   unnumbered: async (game) => [await told(game.tick("x"))],
   losses: async (game) => { const all = []; for (const data of %s) all.push(await told(game.tick(data))); return all; },
+  held: async (game) => [await told(game.tick("held", { deadlineMs: 100 })), await told(game.tick("x"))],
   signed: async (game) => [await told(game.tick("1", { deadlineMs: 5000 }))],
   large: async (game) => [await told(game.tick(new Uint8Array(20_000_000))), await told(game.tick("x"))],
   bytes: async (game) => {
@@ -1068,7 +1120,7 @@ const plays = {
   },
 };
 for (const [mode, url] of process.argv.slice(2).map((word) => word.split(","))) {
-  const more = mode === "signed" ? { secret: "S", run: "2" } : {};
+  const more = mode === "signed" ? { secret: "S", run: "2" } : mode === "held" ? { timeoutMs: 1_000_000 } : {};
   const game = new Game(url, "driven", { retries: 1, numbered: mode !== "unnumbered", ...more });
   const wanted = mode === "signed" ? { model: "policy", version: 7 } : {};
   if (mode !== "stateless") await game.start(new Uint8Array([109, 97, 112]), wanted);
@@ -1100,6 +1152,8 @@ def test_the_js_client_knows_the_rest_of_the_protocol(tmp_path: Path) -> None:
         words.append(f"large,{stack.enter_context(serving(CountingActor, max_body_bytes=1000))}")
         lossy = stack.enter_context(losing(stack.enter_context(serving(CountingActor)).port))
         words.append(f"losses,http://127.0.0.1:{lossy}")
+        holding = stack.enter_context(losing(stack.enter_context(serving(CountingActor)).port))
+        words.append(f"held,http://127.0.0.1:{holding}")
         done = subprocess.run(["node", str(script), *words], capture_output=True, text=True, timeout=60, check=False)
         num_steps = counting.call(counting.gateway.stats)["num_steps"]
     assert done.stderr == ""
@@ -1112,6 +1166,7 @@ def test_the_js_client_knows_the_rest_of_the_protocol(tmp_path: Path) -> None:
         "versions": {"policy": 7, "critic": 3},
         "unnumbered": ["outcome_unknown 0"],
         "losses": [each.replace("?", "outcome_unknown 0") for each in LOST],
+        "held": ["deadline_exceeded 504", "1:x"],
         "signed": ["done 1"],
         "large": ["too_large 413", "1:x"],
         "bytes": [*["0000003f000000c0"] * 3, "2c01ffff", "0707", *["TypeError"] * 5],

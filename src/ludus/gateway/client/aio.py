@@ -150,7 +150,7 @@ class AsyncGameClient(BaseGameClient):
 
     async def _step(self, kind: str | None, data: bytes, **extras: Any) -> bytes:
         course = self._course
-        course.step(kind)
+        course.step(kind, extras.get("deadline_ms"))
         while True:
             was_sent = False
             try:
@@ -177,9 +177,10 @@ class AsyncGameClient(BaseGameClient):
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Response] = loop.create_future()
         wire.ask(request, answer)
-        if self._timeout_s is None:
+        timeout_s = self._course.time_for(self._timeout_s)
+        if timeout_s is None:
             return await answer
-        timer = loop.call_later(self._timeout_s, _time_out, answer, self._timeout_s)
+        timer = loop.call_later(timeout_s, _time_out, answer, timeout_s)
         try:
             return await answer
         finally:
@@ -190,7 +191,7 @@ class AsyncGameClient(BaseGameClient):
         context = (self._context or ssl.create_default_context()) if place.is_tls else None
         make = functools.partial(_Wire, self._max_answer_bytes)
         making = asyncio.get_running_loop().create_connection(make, place.host, place.port, ssl=context)
-        _, wire = await asyncio.wait_for(making, self._timeout_s)
+        _, wire = await asyncio.wait_for(making, self._course.time_for(self._timeout_s))
         self._wire = wire
         return wire
 

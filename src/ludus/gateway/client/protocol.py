@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import json
+import math
 import ssl
 import time
 import urllib.parse
@@ -31,6 +32,7 @@ _UNKNOWN = ("server_failed",)  # it may have run
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_HEAD_BYTES = 64 * 1024
 _SECOND_PAUSE_S = 0.1
+_AFTER_DEADLINE_S = 0.25  # the server keeps deadlines itself, and has the actor's fallback; after this it is hung
 _MAX_PAUSE_S = 5.0
 
 
@@ -119,6 +121,8 @@ class Course:
         self._left = retries
         self._pause_s = 0.0
         self._may_have_run = False
+        self._deadline_ms: int | None = None
+        self._until = math.inf
         self._run = run
         self._token = token
         self._secret = secret
@@ -132,9 +136,14 @@ class Course:
         self._settle()
         self.versions = {}
 
-    def step(self, kind: str | None) -> None:
+    def step(self, kind: str | None, deadline_ms: int | None = None) -> None:
         """Another step than the last: not to be taken for a repetition of it. `None`: a stateless tick."""
         self._kind = kind
+        self._deadline_ms = deadline_ms
+        if deadline_ms is not None:
+            self._until = time.monotonic() + deadline_ms / 1e3 + _AFTER_DEADLINE_S
+        else:
+            self._until = math.inf
         self._left = self._retries
         self._pause_s = 0.0  # the first time at once: a connection that was idle for too long is nobody's fault
         self._may_have_run = False
@@ -146,6 +155,12 @@ class Course:
     def may_repeat(self) -> bool:
         """Whether the present step may be sent again if it may have run."""
         return self.numbered and self._kind is not None
+
+    def time_for(self, timeout_s: float | None) -> float | None:
+        """How long connecting, or sending with its answer, may take now, where `timeout_s` is the usual limit."""
+        if self._deadline_ms is None:
+            return timeout_s
+        return min(math.inf if timeout_s is None else timeout_s, max(1e-3, self._until - time.monotonic()))
 
     @property
     def common_head(self) -> str:
@@ -216,7 +231,10 @@ class Course:
             return 0.0
         if error.code not in _NOT_RUN or self._left <= 0:
             raise error
-        return min(max(self._next_pause(), _seconds(header("retry-after"))), _MAX_PAUSE_S)
+        pause_s = min(max(self._next_pause(), _seconds(header("retry-after"))), _MAX_PAUSE_S)
+        if time.monotonic() + pause_s >= self._until:
+            raise error
+        return pause_s
 
     def _finds(self, expected: Any) -> bool:
         """Whether the server says which of the doubted numbers was free; the step takes that one."""
@@ -234,6 +252,9 @@ class Course:
         Raises what is known of the step, if that is not to be. `lose` was called if it was sent.
         """
         self._may_have_run |= was_sent
+        if time.monotonic() + self._pause_s >= self._until:
+            detail = f"{place} did not answer in {self._deadline_ms} ms: {_why(error)}"
+            raise GameError("deadline_exceeded", 504, f"{detail}; the step may run" if was_sent else detail) from error
         if was_sent and not self.may_repeat:
             raise errors.OutcomeUnknown(
                 f"the connection to {place} broke before the answer: {_why(error)}. The step may have run, and was not "
@@ -269,7 +290,8 @@ class BaseGameClient:
     Without a `session` each episode has an id of its own. `run` names this life of the game: if it crashes and comes
     back with another one, its old session is ended. Steps are `numbered` by default; only then may one whose connection
     broke be sent again, up to `retries` times. `timeout_s` is how long one sending may take with its answer (`None`: as
-    long as it takes), and `max_answer_bytes` how large that may be. Problems raise `GameError`; a server that is not
+    long as it takes), and `max_answer_bytes` how large that may be. A `deadline_ms` is kept here, too: the step ends in
+    `deadline_exceeded` soon after it, whether or not the server answers. Problems raise `GameError`; a server that is not
     there `Unreachable`.
     """
 

@@ -56,7 +56,7 @@ class GameClient(BaseGameClient):
 
     def _step(self, kind: str | None, data: bytes, **extras: Any) -> bytes:
         course = self._course
-        course.step(kind)
+        course.step(kind, extras.get("deadline_ms"))
         if not course.may_repeat and self._connection is not None and _is_readable(self._connection.sock):
             self.close()
         while True:
@@ -87,7 +87,7 @@ class GameClient(BaseGameClient):
         """Send a step and read its answer, which may come before all is sent: then the server wants no more of it."""
         was_cut = None
         limits = self._limits
-        limits.begin(connection.sock)
+        limits.begin(connection.sock, self._course.time_for(self._timeout_s))
         try:
             connection.request("POST", self._place.path, data, headers)
         except OSError as error:
@@ -114,15 +114,15 @@ class GameClient(BaseGameClient):
     def _connect(self) -> http.client.HTTPConnection:
         """The connection, opened now if it is not open."""
         if self._connection is None:
-            place = self._place
+            place, timeout_s = self._place, self._course.time_for(self._timeout_s)
             if place.is_tls:
                 self._connection = http.client.HTTPSConnection(
-                    place.host, place.port, timeout=self._timeout_s, context=self._context
+                    place.host, place.port, timeout=timeout_s, context=self._context
                 )
             else:
-                self._connection = http.client.HTTPConnection(place.host, place.port, timeout=self._timeout_s)
+                self._connection = http.client.HTTPConnection(place.host, place.port, timeout=timeout_s)
             self._connection.connect()
-            self._limits = _Limits(self._timeout_s, self._max_answer_bytes)
+            self._limits = _Limits(self._max_answer_bytes)
             make = functools.partial(_Answer, limits=self._limits)
             self._connection.response_class = make  # type: ignore[assignment]
         return self._connection
@@ -131,18 +131,18 @@ class GameClient(BaseGameClient):
 class _Limits:
     """What one answer may take: time and bytes, however slowly or for however long a server sends."""
 
-    def __init__(self, timeout_s: float | None, max_bytes: int) -> None:
-        self._timeout_s = timeout_s
-        self._num_seconds = math.inf if timeout_s is None else timeout_s
+    def __init__(self, max_bytes: int) -> None:
+        self._num_seconds = math.inf
         self.max_bytes = max_bytes
         self._until = 0.0
         self._num_bytes = 0
 
-    def begin(self, connection: socket.socket | None) -> None:
+    def begin(self, connection: socket.socket | None, timeout_s: float | None) -> None:
+        self._num_seconds = math.inf if timeout_s is None else timeout_s
         self._until = time.monotonic() + self._num_seconds
         self._num_bytes = 0
-        if connection is not None and connection.gettimeout() != self._timeout_s:
-            connection.settimeout(self._timeout_s)
+        if connection is not None and connection.gettimeout() != timeout_s:
+            connection.settimeout(timeout_s)
 
     def before_read(self, connection: socket.socket) -> None:
         """Raise `TimeoutError` if time is up. The socket's own timeout is as good while most of it is left."""
