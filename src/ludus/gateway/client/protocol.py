@@ -291,8 +291,8 @@ class BaseGameClient:
     back with another one, its old session is ended. Steps are `numbered` by default; only then may one whose connection
     broke be sent again, up to `retries` times. `timeout_s` is how long one sending may take with its answer (`None`: as
     long as it takes), and `max_answer_bytes` how large that may be. A `deadline_ms` is kept here, too: the step ends in
-    `deadline_exceeded` soon after it, whether or not the server answers. Problems raise `GameError`; a server that is not
-    there `Unreachable`.
+    `deadline_exceeded` soon after it, whether or not the server answers. Problems raise `GameError`; a server that is
+    not there `Unreachable`.
     """
 
     def __init__(
