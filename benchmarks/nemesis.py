@@ -66,17 +66,12 @@ RUN_FAULTS = ("torn", "trainer", "halt", "driver", "hold")
 TRAINER_NOTICE_S = 35.0  # a stopped process is noticed in 2 s; one that cannot be replaced is waited for another 30 s
 MAX_FAILED_STARTS = 3
 BALLAST = "ballast"
-SMALL = (
-    *("--num-envs", "4", "--num-steps", "32", "--num-epochs", "1", "--threads", "1", "--eval-episodes", "0"),
-    *("--checkpoint-seconds", "1", "--steps"),
-)
-ENDLESS = "1000000000"
+SMALL = ("--num-envs", "4", "--num-steps", "32", "--num-epochs", "1", "--threads", "1", "--eval-episodes", "0")
+ENDLESS = (*SMALL, "--checkpoint-seconds", "1", "--steps", "1000000000")
 SETTINGS = {
-    "sync": ("ppo", "CartPole-v1", "--simulators", "2", *SMALL, ENDLESS),
-    "async": (
-        *("impala", "CartPole-v1", "--simulators", "2", "--inference", "2", "--batch-segments", "2", *SMALL, ENDLESS),
-    ),
-    "finished": ("ppo", "CartPole-v1", *SMALL, "512"),
+    "sync": ("ppo", "CartPole-v1", "--simulators", "2", *ENDLESS),
+    "async": ("impala", "CartPole-v1", "--simulators", "2", "--inference", "2", "--batch-segments", "2", *ENDLESS),
+    "finished": ("ppo", "CartPole-v1", *SMALL, "--checkpoint-seconds", "0", "--steps", "512"),
 }
 NAMES_AWAY = Path(__file__).with_name("names_away.py")
 CHECKSUMMED = (".ludus", ".weights", ".onnx", ".checked", ".definition", ".sha256", "newest")
@@ -344,16 +339,18 @@ class TrainingSubject(Subject):
         self._process.wait()
         self._expect_all_gone()
         torn = _tear_one_of(_files_of(self.folder), self._chance) if is_torn else None
-        checkpoints = list((self.folder / "checkpoints").glob("*.ludus"))
         self.resume()
         try:
             self.expect_progress(f"a torn {torn}" if is_torn else "a kill of the driver")
         except Violation:
-            # Without its config or its only checkpoint nothing can be resumed. It must say so; the next run is new.
-            needed = torn is not None and (torn == "config.json" or (torn.endswith(".ludus") and len(checkpoints) == 1))
-            if not needed or self._process.poll() != 2 or "Traceback" in self._words():
+            if (
+                torn is None
+                or not _is_needed(torn, self.folder)
+                or self._process.poll() != 2
+                or "Traceback" in self._words()
+            ):
                 raise
-            self.start()
+            self.start()  # it has said that nothing can be resumed; the next run is a new one
         return time.monotonic() - began
 
     # ---- what must hold
@@ -416,7 +413,7 @@ class FinishedSubject(Subject):
             torn = _tear_one_of(_files_of(folder), self._chance)
             began = time.monotonic()
             command = (sys.executable, "-c", USE_TRIAL, folder)
-            expected = (0, 2) if torn == "config.json" else (0,)
+            expected = (0, 2) if _is_needed(torn, folder) else (0,)
             self._expect_success(f"a torn {torn}", command, within_s=60.0 + self._args.within, codes=expected)
             return time.monotonic() - began
         finally:
@@ -643,6 +640,12 @@ def _tear_one_of(paths: list[Path], chance: random.Random) -> str:
     part.write_bytes(chance.choice(damages)())
     part.replace(path)
     return path.name
+
+
+def _is_needed(torn: str, folder: Path) -> bool:
+    """Whether a trial cannot be used without that file: its config, or its only checkpoint."""
+    num_checkpoints = len(list((folder / "checkpoints").glob("*.ludus")))
+    return torn == "config.json" or (torn.endswith(".ludus") and num_checkpoints == 1)
 
 
 def _last_words(path: Path) -> str:
