@@ -5,6 +5,7 @@ python staged.py PROGRAM PROJECT     launches it as trial "staged", prints a lin
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import sys
@@ -33,6 +34,18 @@ class Echo:
     @register
     def block(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+class Warner(Worker):
+    """Warns, as its environments would, a hundred times the same; leaves a result."""
+
+    def _poll(self) -> int:
+        log = logging.getLogger("ludus.envs.failures")
+        for _ in range(100):
+            log.warning("it raised (seed 7, step 12) in process %d", os.getpid())
+        logging.getLogger("somebody.else").warning("not ours")
+        self.finish({"score": 1.5})
+        return 1
 
 
 class Caller:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shutil
 import signal
 import stat
 import threading
@@ -23,6 +24,7 @@ from staged import (
     Polite,
     Refuses,
     Vanishes,
+    Warner,
     crashing_program,
     echo_program,
     forever_program,
@@ -30,7 +32,7 @@ from staged import (
 )
 
 from ludus import errors, launch
-from ludus.launch import Event, EventKind, Phase, Run
+from ludus.launch import Event, EventKind, Phase, Run, child
 from ludus.program import Program, RestartPolicy
 from ludus.workers.solver import Solver
 
@@ -64,6 +66,51 @@ def test_a_handle_connects_two_workers(project: Path, threads: bool) -> None:
         }
     assert ast.literal_eval(out.read_text()) == [0, 1, 2, 3, 4]
     assert {r.status for r in run.workers()} == {Phase.DONE, Phase.EXITED}
+
+
+def test_a_worker_s_warnings_are_in_the_driver_s_log_once_and_its_result_in_its_end(
+    project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = Program("staged")
+    program.add("warner", Warner)
+    with launch.local(program, project=project) as run:
+        assert run.wait(30)
+        end = record(run, "warner/0").last_end
+    assert end is not None
+    assert end.result == {"score": 1.5}
+    [told] = [message for message in caplog.messages if "it raised" in message]
+    assert told.startswith("warner/0: it raised (seed 7, step 12) in process ")
+    assert "not ours" not in caplog.text
+    assert (run.trial_dir / "logs" / "warner-0.log").read_text().count("it raised") == 100
+
+
+def test_a_worker_is_started_again_though_somebody_deleted_the_trial_s_folder(project: Path) -> None:
+    program = Program("staged")
+    echo = program.add("echo", Echo, restarts=RestartPolicy(backoff_s=0.1))
+    with launch.local(program, project=project) as run:
+        assert run.remote(echo).echo(1)["value"] == 1
+        pid = pid_of(run, "echo/0")
+        shutil.rmtree(run.trial_dir)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: record(run, "echo/0").pid not in (None, pid))
+        assert run.remote(echo).echo(2)["value"] == 2
+
+
+def test_a_line_that_was_begun_is_completed_and_what_finds_no_room_is_dropped() -> None:
+    there, here = os.pipe()
+    pipe = child.PulsePipe(here)
+    sent = [f"{number} ".encode() + b"x" * 10_000 + b"\n" for number in range(20)]
+    for line in sent:
+        pipe.send(line)
+    got = os.read(there, 1 << 20)
+    pipe.send(b"last\n")
+    got += os.read(there, 1 << 20)
+    os.close(there)
+    os.close(here)
+    lines = got.splitlines(keepends=True)
+    assert 5 < len(lines) < 20
+    assert lines[-1] == b"last\n"
+    assert lines[:-1] == sent[: len(lines) - 1]
 
 
 def test_each_replica_is_a_process_and_with_threads_none_is(project: Path) -> None:

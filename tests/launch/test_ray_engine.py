@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from processes import is_alive, parent, wait_until
-from staged import Echo, crashing_program, echo_program, forever_program
+from staged import Echo, Warner, crashing_program, echo_program, forever_program
 
 from ludus import discovery, errors, launch
 from ludus.discovery import names
@@ -68,6 +68,21 @@ def test_the_same_program_runs_as_actors(cluster: Any, project: Path) -> None:
         check_that_others_would_need_the_secret(run)
     assert ast.literal_eval(out.read_text()) == [0, 1, 2, 3, 4]
     assert "done: finished" in (run.trial_dir / "logs" / "caller-0.log").read_text()
+
+
+@pytest.mark.ray
+def test_warnings_and_the_result_of_a_worker_come_to_its_driver(
+    cluster: Any, project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = Program("staged")
+    program.add("warner", Warner)
+    with launch.ray(program, address=cluster.address, project=project) as run:
+        assert run.wait(60)
+        [warner] = run.workers()
+    assert warner.last_end is not None
+    assert warner.last_end.result == {"score": 1.5}
+    [told] = [message for message in caplog.messages if "it raised" in message]
+    assert told.startswith("warner/0: it raised (seed 7, step 12) in process ")
 
 
 def check_that_others_would_need_the_secret(run: launch.Run) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,22 @@ def store(tmp_path: Path) -> VersionStore:
 
 
 # ---- publish and get
+
+
+def test_a_folder_that_is_deleted_is_made_again_and_readers_of_before_see_what_is_published_after(
+    store: VersionStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.publish("policy", weights(1.0), number=1)
+    before = VersionStore(store.folder)
+    assert before.latest("policy") == 1
+    shutil.rmtree(store.folder)
+    store.publish("policy", weights(2.0), number=2)
+    assert "was deleted" in caplog.text
+    for reader in (before, store, VersionStore(store.folder)):
+        assert reader.latest("policy") == 2
+        assert reader.get("policy")[1]["layer/weight"][0, 0] == 2.0
+    store.publish("policy", weights(3.0), number=3)
+    assert before.latest("policy") == 3
 
 
 def test_what_is_published_is_what_is_got(store: VersionStore) -> None:
