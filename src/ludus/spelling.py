@@ -13,6 +13,7 @@ from collections.abc import Iterable
 __all__ = ["OTHER_ALGORITHMS", "absence", "nearest", "our_name", "suggest", "variant"]
 
 _CUTOFF = 0.65  # of difflib: below it, words have little more in common than that they are words
+_FEW, _FEW_CUTOFF = 8, 0.6  # among few words the nearest is more likely the one that was meant
 
 _OTHER_NAMES = {  # ours → those of Stable-Baselines3, RLlib, CleanRL, TorchRL, Sample Factory
     "learning_rate": "lr alpha step_size",
@@ -100,7 +101,8 @@ def suggest(word: str, known: Iterable[str], *, num: int = 1) -> list[str]:
         return [choices[ours]]
     if absence(word) is not None:
         return []
-    return [choices[each] for each in difflib.get_close_matches(_plain(word), choices, n=num, cutoff=_CUTOFF)]
+    cutoff = _CUTOFF if len(choices) > _FEW else _FEW_CUTOFF
+    return [choices[each] for each in difflib.get_close_matches(_plain(word), choices, n=num, cutoff=cutoff)]
 
 
 def our_name(word: str) -> str:
