@@ -29,7 +29,6 @@ from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.algorithm import Algorithm
 from ludus.learn.algorithms.learner import Learner, Ranks
 from ludus.learn.policies.policy import Policy, PolicySpec
-from ludus.models.service import ModelService
 from ludus.models.versions.service import WeightsService
 from ludus.models.versions.store import VersionStore
 from ludus.program.program import Program, Resources, RestartPolicy
@@ -149,6 +148,8 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
     if num_simulators:
         arguments: dict[str, Any] = {"weights": Hosted("weights", 0)}
         if train.inference:
+            from ludus.models.service import ModelService  # when it is needed: backends take time to import
+
             arguments["inference"] = made.add(
                 "inference",
                 ModelService,
