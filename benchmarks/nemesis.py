@@ -796,6 +796,7 @@ def main() -> int:
     parser.add_argument("--games", type=int, default=8)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored, by what it starts, too
     if args.seconds is None:
         args.seconds = 120.0 if args.faults is None else math.inf
     scratch = Path(tempfile.mkdtemp(prefix="ludus-nemesis-"))
