@@ -113,6 +113,21 @@ def test_where_a_few_episodes_say_enough_no_more_are_played(monkeypatch: pytest.
     assert asked_for == [5, 5, 20]
 
 
+def test_the_steps_of_whole_evaluations_count_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One episode of the few is good, so all twenty are played each time: 500 steps and 2,000."""
+    asked_at = []
+
+    def play(*_args: Any, episodes: int, **_kwargs: Any) -> Evaluation:
+        asked_at.append((num_steps, episodes))
+        return Evaluation(returns=(200.0, *(20.0,) * (episodes - 1)), lengths=(100,) * episodes)
+
+    monkeypatch.setattr(goals, "evaluate", play)
+    is_reached = asking(100.0)
+    for num_steps in range(0, 10_001, 100):
+        assert not is_reached(150.0, num_steps)
+    assert asked_at == [(at, episodes) for at in range(0, 10_001, 2_500) for episodes in (5, 20)]
+
+
 def test_few_episodes_say_nothing(played: Played) -> None:
     goal = Goal(100.0, resolve("ppo", "CartPole-v1", {}))
     assert not goal.is_reached(None, [500.0] * 19, [100] * 19, 1_000, seed=0)  # type: ignore[arg-type]

@@ -117,6 +117,21 @@ def test_two_ranks_on_halves_make_the_step_of_one_on_all(learnt: str, case: str)
     assert told == pytest.approx(metrics, abs=1e-4)
 
 
+def test_two_ranks_play_different_episodes(tmp_path: Path) -> None:
+    config = config_of("ppo")
+    learner = make_learner(config)
+    factory = wiring.TrainerFactory(
+        config=config, folder=tmp_path, policy=learner.policy.spec, agents=("agent",), began=0.0
+    )
+    first_obs = []
+    for rank in range(2):
+        source = factory._source(rank, learner.policy, None)
+        first_obs.append(source.collect(learner)[0].obs[0])
+        source.close()
+    together = np.concatenate(first_obs)
+    assert len(np.unique(together, axis=0)) == len(together)
+
+
 def sum_until_lost(names_url: str, out: str) -> None:
     import torch
 

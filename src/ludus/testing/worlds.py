@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ludus import core, data, errors
 from ludus.data import nest as nests
-from ludus.testing.raw_envs import Raw, assert_seen
+from ludus.testing.raw_envs import Raw, RawStep, assert_seen
 
 __all__ = ["RandomPlayer", "WorldsConformance", "assert_same", "copied"]
 
@@ -156,8 +156,10 @@ class WorldsConformance:
                     num_episodes += 1
                     seen = raw.begin(num_episodes)
                 else:
-                    seen, ends = raw.step(action)
-                    assert ends == (not now.active.any()), f"step {step}: over for the one, not for the other"
+                    told = raw.step(action)
+                    seen = told.seen
+                    assert told.is_over == (not now.active.any()), f"step {step}: over for the one, not for the other"
+                    _check_told(now, told, f"after step {step}")
         finally:
             raw.close()
         assert num_episodes or not self.ends
@@ -314,6 +316,19 @@ def _check_nest(values: Any, spec: Any, num: int) -> None:
         assert leaf.dtype == leaf_spec.dtype, path
 
     nests.map_with_path(check, spec, values)
+
+
+def _check_told(now: core.TimeStep, told: RawStep, when: str) -> None:
+    """Fail unless rewards, ends and masks are the library's; rows of which it tells nothing have none."""
+    for name in ("reward", "terminated", "truncated"):
+        got, expected = getattr(now, name), np.zeros_like(getattr(now, name))
+        for row, value in getattr(told, name).items():
+            expected[row] = value
+        np.testing.assert_array_equal(got, expected, err_msg=f"{when}: {name}")
+    for row, mask in told.mask.items():
+        assert now.mask is not None, f"{when}: the library has a mask, the worlds have none"
+        np.testing.assert_array_equal(now.mask[row, : len(mask)], mask, err_msg=f"{when}: mask of row {row}")
+        assert not now.mask[row, len(mask) :].any(), f"{when}: row {row} may do what it has no choice for"
 
 
 def _widened(flags: NDArray[np.bool_], like: NDArray[Any]) -> NDArray[np.bool_]:

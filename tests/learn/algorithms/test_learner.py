@@ -20,10 +20,11 @@ from ludus.data import nest as nests
 from ludus.data.actions import Discrete
 from ludus.data.segment import Segment
 from ludus.errors import TrainingError
-from ludus.learn.algorithms.algorithm import View
+from ludus.learn.algorithms.algorithm import Networks, View
 from ludus.learn.algorithms.appo import APPO, APPOConfig
 from ludus.learn.algorithms.learner import Learner, Sample
 from ludus.learn.algorithms.ppo import PPOConfig
+from ludus.learn.algorithms.sample import SampleView
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.ops.distributions import head_for
 from ludus.learn.policies.policy import Policy, PolicySpec
@@ -483,3 +484,35 @@ def test_off_policy_appo_weights_each_step_once() -> None:
     loss, _ = algorithm.loss(view)
     loss.backward()
     torch.testing.assert_close(-logits.grad, exact, rtol=1e-4, atol=1e-5)
+
+
+def test_recurrent_minibatches_have_the_masks_of_their_rows() -> None:
+    policy = make_policy(recurrent="gru")
+    segment = make_segment(policy, num_steps=4, num_rows=6, has_mask=True)
+    segment.obs[..., 0] = np.arange(6)
+    learner = make_learner("ppo", policy, num_epochs=1, minibatch_size=8)
+    seen: list[int] = []
+    loss = learner.algorithm.loss
+
+    def noted(view: Any) -> Any:
+        rows = view.segment.obs[0, :, 0].long()
+        assert torch.equal(view.mask, torch.from_numpy(segment.mask)[:-1, rows])
+        seen.extend(rows.tolist())
+        return loss(view)
+
+    learner.algorithm.loss = noted  # type: ignore[method-assign]
+    learner.update(Sample(segment))
+    assert sorted(seen) == [0, 1, 2, 3, 4, 5]
+    assert learner.num_gradient_steps == 3
+
+
+def test_a_sample_too_large_for_one_forward_pass_is_evaluated_row_by_row_as_in_one() -> None:
+    policy = make_policy()
+    segment = make_segment(policy, num_steps=4, num_rows=1_500)  # 7,500 observations, of which 4,096 are a part
+    tensors = Segment(**nests.map(lambda leaf: None if leaf is None else torch.from_numpy(leaf), segment.to_nest()))
+    view = SampleView(segment=tensors, networks=Networks(policy=policy))
+    with torch.no_grad():
+        params, value = policy.evaluate(tensors.obs.flatten(0, 1))
+        torch.testing.assert_close(view.values(), value.view(5, 1_500))
+        torch.testing.assert_close(view.evaluate()[0], params.view(5, 1_500, -1))
+        torch.testing.assert_close(view.evaluate()[1], value.view(5, 1_500))

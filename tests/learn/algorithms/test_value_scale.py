@@ -113,6 +113,26 @@ def test_only_active_targets_count_and_old_ones_fade() -> None:
     assert float(scale.mean) == pytest.approx(112.0, rel=0.05)
 
 
+def test_the_scale_of_batches_with_different_means_is_that_of_all_targets_together() -> None:
+    scale, rng = ValueScale(), np.random.default_rng(0)
+    batches = [rng.normal(10.0 * i, 1.0 + i, 30 * (i + 1)) for i in range(3)]
+    for batch in batches:
+        scale.update(torch.from_numpy(batch), torch.ones(len(batch), dtype=torch.bool))
+    together = np.concatenate(batches)
+    assert (float(scale.mean), float(scale.std)) == pytest.approx((together.mean(), together.std()))
+
+
+def test_each_target_of_a_recurrent_policy_counts_once_whatever_the_number_of_epochs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = make_policy(normalise_returns=True, recurrent="gru")
+    policy.value_scale.update(torch.tensor([8.0, 12.0]), torch.ones(2, dtype=torch.bool))
+    counted: list[int] = []
+    monkeypatch.setattr(policy.value_scale, "update", lambda target, *_args: counted.append(target.numel()))
+    make_learner("ppo", policy, num_epochs=3).update(Sample(make_segment(policy, num_steps=6, num_rows=5)))
+    assert counted == [6 * 5]
+
+
 def test_returns_that_are_all_alike_are_no_scale() -> None:
     """Before a first, rare reward: dividing it by a std of about 0 would blow it up."""
     scale, active = ValueScale(), torch.ones(4, dtype=torch.bool)

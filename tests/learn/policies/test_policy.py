@@ -122,6 +122,21 @@ def test_normalised_observations_have_mean_0_and_deviation_1_of_all_that_was_see
     np.testing.assert_allclose(quick(seen, None, first)[0], slow(seen, None, first)[0], atol=1e-5)
 
 
+def test_values_alone_are_those_of_an_evaluation_of_the_same_normalised_observations() -> None:
+    policy = make(normalise_obs=True)
+    obs = torch.from_numpy(np.random.default_rng(0).normal(20.0, 5.0, (50, 4)).astype(np.float32))
+    policy.normaliser.update(obs)
+    with torch.no_grad():
+        torch.testing.assert_close(policy.values(obs), policy.evaluate(obs)[1])
+
+
+def test_observations_far_from_0_are_scaled_by_how_far_they_are_from_each_other() -> None:
+    policy = make(normalise_obs=True)
+    seen = torch.from_numpy(np.random.default_rng(0).normal(1e4, 1.0, (2_000, 4)).astype(np.float32))
+    policy.normaliser.update(seen)
+    np.testing.assert_allclose(policy.normaliser(seen).std(0).numpy(), 1.0, atol=0.01)
+
+
 def test_normalisation_is_part_of_the_weights_and_leaves_bounded_integers_alone() -> None:
     obs = {"image": ArraySpec((4,), np.uint8, 0, 15), "speed": ArraySpec((2,), np.float32)}
     policy, other = make(obs=obs, normalise_obs=True), make(obs=obs, normalise_obs=True, seed=9)

@@ -153,6 +153,13 @@ def test_a_checkpoint_of_other_groups_is_refused() -> None:
         two.restore(one.save())
 
 
+def test_two_groups_play_different_episodes() -> None:
+    simulator = simulate([envs.make("CartPole-v1", 2), envs.make("CartPole-v1", 2)])
+    first_obs = simulator.collect(0).segment.obs[0]
+    assert len(np.unique(first_obs, axis=0)) == 4
+    simulator.close()
+
+
 def test_worlds_that_cannot_tell_where_they_are_are_not_saved() -> None:
     simulator = simulate([MarkedWorlds(1, mark=0)])
     simulator.collect(0)
