@@ -60,9 +60,9 @@ def test_async_goes_on_without_whoever_is_killed_and_counts_everything_once(
         trained, stale, queued = (line[f"count/segments_{name}"] for name in ("trained", "stale", "queued"))
         assert trained + stale + queued == line["count/segments_pushed"]
         assert queued <= 4
-        assert line["lag/max"] <= 16
+        assert 0.0 <= line["lag/mean"] <= line["lag/max"] <= 16
         assert line["step"] <= trained * 4 * 32  # no segment's steps were counted twice
-    assert lines[-1]["lag/mean"] >= 0.0
+    assert max(line["lag/mean"] for line in lines) > 0.0  # they played on while the trainer learnt
     assert run.policy.num_steps == run.result["steps"]
 
 

@@ -32,13 +32,33 @@ def test_a_signature_of_a_request_without_them_is_made_as_ever():
     assert token == "0d3e8d0b880f3ecc367fbe1c52560cea90f7d762470747a7cd8f6d74ee3e328e"
 
 
-@pytest.mark.parametrize(("name", "value"), [("run", "2"), ("model", "m"), ("version", "7"), ("deadline_ms", "50")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("run", "2"), ("model", "m"), ("version", "7"), ("deadline_ms", "50"), ("deadline-ms", "50")]
+)
 def test_headers_that_decide_about_the_step_are_signed_if_they_are_there(name, value):
     auth = Auth(secret="S", now=lambda: 100.0)
+    signed = {name.replace("-", "_"): value}
     assert code(auth, *request(100_000, step="0")) is None
     assert code(auth, *request(100_000, step="0", **{name: value})) == "unauthorised"
-    assert code(auth, *request(100_000, step="0", signed={name: value})) == "unauthorised", "it was taken away"
-    assert code(auth, *request(100_000, step="0", signed={name: value}, **{name: value})) is None
+    assert code(auth, *request(100_000, step="0", signed=signed)) == "unauthorised", "it was taken away"
+    assert code(auth, *request(100_000, step="0", signed=signed, **{name: value})) is None
+
+
+def test_what_was_signed_ahead_of_the_clock_is_known_as_used_for_as_long_as_its_time_is_good():
+    now = [100.0]
+    auth = Auth(secret="S", now=lambda: now[0])
+    ahead, start = request(129_000), request(129_000, step="0")
+    assert code(auth, *ahead) is None
+    assert auth.check(*start) is None
+    assert auth.spend_start(start[1]) is None
+    now[0] += 31
+    other, other_start = request(131_000), request(131_000, step="0")
+    assert code(auth, *other) is None
+    assert auth.check(*other_start) is None
+    assert auth.spend_start(other_start[1]) is None, "what is too old is forgotten when another is used"
+    assert code(auth, *ahead) == "replayed"
+    assert auth.check(*start) is None
+    assert auth.spend_start(start[1]).code == "replayed"
 
 
 def test_what_was_signed_before_the_server_began_is_good_for_numbered_steps_only():

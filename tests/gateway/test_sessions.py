@@ -338,6 +338,18 @@ async def test_limits_answer_with_overloaded():
 
 
 @run
+async def test_a_session_can_be_ended_while_as_many_steps_are_under_way_as_may():
+    house = House(Slow, max_waiting=1)
+    house.now("start", "a")
+    house.now("start", "b")
+    tick = house.send("tick", "a", b"x")
+    assert house.now("tick", "b", b"y").code == "overloaded"
+    assert house.now("end", "b", b"y").body == b"ey"
+    Slow.gates.setdefault(b"x", asyncio.Event()).set()
+    assert (await tick).body == b"tx"
+
+
+@run
 async def test_leaving_ends_every_session_after_its_step():
     house = House(Slow)
     house.now("start", "a")

@@ -1,4 +1,4 @@
-"""`PolicyActor`: what it answers to bodies that are none."""
+"""`PolicyActor`: it plays as a `Player` does, what it keeps of that, and what it answers to bodies that are none."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import pytest
 
 import ludus
 from ludus import errors
+from ludus.data import nest as nests
 from ludus.data.actions import Discrete
+from ludus.data.segment import Segment
 from ludus.data.spec import ArraySpec
+from ludus.experiment.player import Player
+from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.policies.policy import PolicySpec
 from ludus.learn.policies.served import ServedPolicy
 from ludus.remote import trial as trials
@@ -60,3 +64,63 @@ def test_a_number_that_the_dtype_cannot_hold_is_refused_not_rounded(trial: trial
     with pytest.raises(errors.InvalidObservation, match="uint8"):
         asyncio.run(actor.tick(body))
     assert b"action" in asyncio.run(actor.tick(b"[1.0, 255]"))
+
+
+RECURRENT = PolicySpec(
+    obs=POLICY.obs, action=POLICY.action, network=NetworkConfig(hidden=(8,), recurrent="gru", recurrent_size=6)
+)
+
+
+def test_a_policy_with_memory_plays_as_a_player_does_and_keeps_memory_and_return(
+    trial: trials.Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = ServedPolicy(RECURRENT)
+    ludus.RemoteModel("recurrent", policy, forward_args=policy.example(), local_mode=True)
+    told: dict[str, float] = {}
+    monkeypatch.setattr("ludus.remote.policy_actor.merge", told.__setitem__)
+    actor, player = PolicyActor("recurrent", "recurrent", num_steps=4, greedy=True), Player(policy)
+    observations = np.random.default_rng(0).uniform(-1, 1, (7, 2)).astype(np.float32)
+    actions, memories = [], []
+
+    async def play() -> None:
+        for t, obs in enumerate(observations[:6]):
+            memories.append(player._memory)
+            actions.append(player.act(obs))
+            answer = await actor.tick(msgspec.json.encode({"obs": obs.tolist(), "reward": t}))
+            assert msgspec.json.decode(answer) == {"action": actions[t]}
+        await actor.end(msgspec.json.encode({"obs": observations[6].tolist(), "reward": 6, "terminated": True}))
+
+    asyncio.run(play())
+    first, second = map(Segment.from_nest, ludus.RemoteBuffer("recurrent").take(2))
+    assert [*first.action[:, 0], *second.action[:2, 0]] == actions
+    for begun, kept, known in zip(*map(nests.leaves, (first.memory, second.memory, memories[4])), strict=True):
+        assert not begun.any()
+        assert kept.any()
+        np.testing.assert_allclose(kept, known, rtol=1e-4, atol=1e-6)
+    assert [*first.first[:, 0], *second.first[:3, 0]] == [True] + 7 * [False]
+    assert [*first.reward[:, 0], *second.reward[:2, 0]] == [1, 2, 3, 4, 5, 6]
+    assert told == {"episode/return": 21, "episode/length": 6}
+
+
+def test_a_policy_with_masks_does_what_is_allowed_and_keeps_the_masks(trial: trials.Trial) -> None:
+    policy = ServedPolicy(POLICY, has_mask=True)
+    ludus.RemoteModel("masked", policy, forward_args=policy.example(), local_mode=True)
+    actor, player = PolicyActor("masked", "masked", num_steps=8, greedy=True), Player(policy)
+    masks = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 1, 1]], np.bool_)
+    actions = []
+
+    async def play() -> None:
+        for mask in masks:
+            actions.append(player.act([0.5, -0.5], mask=mask))
+            body = {"obs": [0.5, -0.5]} if mask.all() else {"obs": [0.5, -0.5], "mask": mask.tolist()}
+            answer = await actor.tick(msgspec.json.encode(body))
+            assert msgspec.json.decode(answer) == {"action": actions[-1]}
+        await actor.end(b"")
+
+    asyncio.run(play())
+    assert actions[:3] == [0, 1, 2]
+    (segment,) = map(Segment.from_nest, ludus.RemoteBuffer("masked").take())
+    assert segment.action[:7, 0].tolist() == actions
+    assert segment.mask[:7, 0].tolist() == masks.tolist()
+    assert segment.mask[7:].all()
+    assert not segment.logp[:3].any(), "there was nothing else to do"

@@ -37,6 +37,12 @@ class Gate(Worker):
         return 1
 
 
+class Idle(Gate):
+    """After its first poll it waits for requests."""
+
+    idle_s = 600.0
+
+
 class Napper:
     def __init__(self, entered: threading.Event, opened: threading.Event) -> None:
         self.entered, self.opened = entered, opened
@@ -96,15 +102,15 @@ def test_before_there_is_a_worker_the_process_is_starting() -> None:
 
 
 def test_a_loop_that_waits_is_not_busy_however_long(host: Any) -> None:
-    worker, clock = host(Gate), FakeClock(0.0)
+    worker, clock = host(Idle), FakeClock(0.0)
+    wait_until(lambda: worker._num_polls)
     heartbeat = Heartbeat(lambda beat: None, max_busy_s=1.0, on_hung=pytest.fail, clock=clock)
     heartbeat.attach(worker)
+    wait_until(lambda: not heartbeat.look().doing)
     for _ in range(5):
         clock.advance(100.0)
         beat = heartbeat.look()
-        if beat.doing:  # it was caught within a poll, which takes microseconds
-            continue
-        assert (beat.busy_s, beat.describe()) == (0.0, "running")
+        assert (beat.doing, beat.busy_s, beat.describe()) == ("", 0.0, "running")
 
 
 def test_a_poll_that_does_not_return_is_busy_and_past_its_limit_hung(host: Any) -> None:
