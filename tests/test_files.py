@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import stat
 import threading
 import time
@@ -88,14 +89,37 @@ def test_the_next_segment_of_a_journal_is_synced_and_then_its_name(tmp_path: Pat
     journal = Journal(tmp_path / "journal", segment_bytes=1000)
     calls.made.clear()
     until = time.monotonic() + 60.0
-    while calls.made[1:] != ["rename to journal", "sync folder"] and time.monotonic() < until:
-        if len(calls.made) < 2:
+    while "sync folder" not in calls.made and time.monotonic() < until:
+        if "rename to journal" not in calls.made:
             journal.began("s", "r")
             journal.ended("s", "asked")
         time.sleep(0.001)
     journal.close()
-    assert calls.made[0].startswith("sync ")
+    assert re.fullmatch(r"sync \d+", calls.made[0])
     assert calls.made[1:] == ["rename to journal", "sync folder"]
+
+
+def test_an_appended_line_is_synced_and_once_the_name_of_its_file(tmp_path: Path, calls: Calls) -> None:
+    files.append_line(tmp_path / "x", b"one")
+    files.append_line(tmp_path / "x", b"two")
+    assert calls.made == ["sync 4", "sync folder", "sync 8"]
+    assert (tmp_path / "x").read_bytes() == b"one\ntwo\n"
+
+
+def test_a_line_that_was_cut_off_is_not_continued_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"one\ntw")
+    files.append_line(tmp_path / "x", b"three")
+    assert (tmp_path / "x").read_bytes() == b"one\ntw\nthree\n"
+
+
+def test_a_lock_is_free_at_its_end_though_a_child_forked_meanwhile_has_its_descriptor(tmp_path: Path) -> None:
+    with files.lock(tmp_path / "lock") as fd:
+        of_child = os.dup(fd)  # of the same open file, as a fork's is
+    try:
+        with files.lock(tmp_path / "lock", timeout_s=0.0):
+            pass
+    finally:
+        os.close(of_child)
 
 
 def test_used_signatures_are_synced_when_their_file_is_written_again(tmp_path: Path, calls: Calls) -> None:

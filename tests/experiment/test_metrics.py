@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -121,6 +122,21 @@ def test_a_torn_last_line_is_left_out_and_does_not_swallow_the_next(tmp_path: Pa
     with MetricsWriter(tmp_path, resume_step=1) as metrics:
         metrics.write(2, {"loss": 1.0})
     assert [line["step"] for line in read_metrics(tmp_path)] == [1, 2]
+
+
+def test_a_line_that_a_full_disk_cut_off_does_not_swallow_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    with MetricsWriter(tmp_path) as metrics:
+        metrics.write(1, {"loss": 1.0})
+        with monkeypatch.context() as full:
+            full.setattr(os, "write", lambda fd, content: write(fd, content[:20]))
+            with pytest.raises(OSError, match="No space left"):
+                metrics.write(2, {"loss": 1.0})
+        metrics.write(3, {"loss": 1.0})
+        metrics.write(4, {"loss": 1.0})
+    assert [line["step"] for line in read_metrics(tmp_path)] == [1, 3, 4]
 
 
 def test_a_trial_without_metrics_has_none(tmp_path: Path) -> None:

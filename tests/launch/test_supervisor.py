@@ -368,6 +368,15 @@ def test_a_hung_worker_that_cannot_be_replaced_is_said_to_be_hung_and_ends_the_r
     assert "hung" in str(stage.supervisor.failure)
 
 
+def test_a_worker_that_recovered_from_a_hang_has_all_its_time_again_in_the_next() -> None:
+    stage = Stage(task(max_restarts=0))
+    stage.up_all(beating(0))
+    assert watch(stage, "task/0", 4, lambda number: beating(0, is_stopped=True)) is None
+    assert watch(stage, "task/0", 25, lambda number: beating(number)) is None
+    assert watch(stage, "task/0", 4, lambda number: beating(99, is_stopped=True)) is None
+    assert [event.kind for event in stage.events].count(EventKind.HUNG) == 2
+
+
 def crash_loop(stage: Stage, worker: str, end: End, *, num: int, has_worked: bool) -> int:
     """Let a worker crash `num` times; after how many crashes the supervisor gave up on it, or 0."""
     for number in range(1, num + 1):
@@ -474,6 +483,17 @@ def test_kills_and_outages_do_not_count_as_deaths_of_a_worker_that_cannot_work()
     stage = Stage(task(max_restarts=30, max_backoff_s=2.0))
     stage.step()
     assert crash_loop(stage, "task/0", KILLED, num=20, has_worked=False) == 0
+
+
+def test_from_the_third_death_of_an_outage_on_the_longest_backoff_is_waited_for() -> None:
+    stage = Stage(task(max_restarts=30, backoff_s=0.1, max_backoff_s=20.0, window_s=600.0))
+    stage.step()
+    delays = []
+    for _ in range(4):
+        stage.up["task/0"].end(KILLED)
+        delays.append(stage.step())
+        stage.step(advance_s=20.0)
+    assert delays == pytest.approx([0.1, 0.2, 20.0, 20.0])
 
 
 def test_a_run_goes_on_without_an_expendable_worker_until_the_last_is_given_up_on() -> None:
