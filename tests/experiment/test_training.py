@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -297,6 +298,17 @@ def test_a_resumed_run_goes_on_with_its_counts_its_window_of_episodes_and_its_go
     assert whole[-1]["episode/count"] == 51
     assert whole[-1]["episode/return"] == pytest.approx((30 * 5.0 + 21 * 1_000.0) / 51)
     assert played_at == at_once == [200, 500]  # halfway: each plays 120 steps, a quarter of training's at most
+
+
+def test_the_seconds_before_a_resume_are_in_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = time.perf_counter
+    with scripted(tmp_path, ScriptedFlow(Report(num_steps=10)), checkpoint_seconds=3600) as training:
+        training.turn()
+        monkeypatch.setattr(time, "perf_counter", lambda: clock() + 5000.0)
+        training.checkpoint()
+    with scripted(tmp_path, ScriptedFlow(), eval_episodes=0) as training:
+        assert training.restore()
+        assert 5000.0 <= training.finish()["seconds"] < 10_000.0
 
 
 def test_what_a_checkpoint_holds_can_be_sent_anywhere(tmp_path: Path) -> None:

@@ -276,7 +276,11 @@ def main(which: str, project: str, cluster: str = "") -> None:
         time.sleep(0.3)
         sys.stdout.write(" ".join(str(record.pid) for record in run.workers()) + "\n")
         sys.stdout.flush()
-        run.wait()
+        try:
+            run.wait()
+        finally:
+            if which == "stubborn":
+                run.stop(grace_s=300.0)
 
 
 if __name__ == "__main__":

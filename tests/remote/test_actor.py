@@ -71,7 +71,7 @@ def test_a_worker_that_is_killed_takes_its_own_sessions_along_and_no_others(tria
         with pytest.raises(GameError) as lost:
             games[session].tick(b"Ada")
         assert lost.value.code == "session_lost"
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
     for session in sessions_of(1, 2, 4):
         assert games[session].tick(b"Bob") == b"hello, Bob "
         games[session].end()

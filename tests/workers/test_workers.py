@@ -254,16 +254,20 @@ class WorkerServerOfTheDead:
 
 
 def test_a_late_worker_does_not_hide_the_others(running):
+    polling, release = threading.Event(), threading.Event()
+
     class Slow(Worker):
         def _poll(self):
-            time.sleep(1.0)
+            polling.set()
+            release.wait(60.0)
 
     running.add("slow/0", Slow)
     running.add("counter/0", Counter)
     with running.panel() as panel:
         panel.connect(["slow/0", "counter/0"])
-        time.sleep(0.1)
-        outcomes = panel.group_request("ping", worker_names=["slow/0", "counter/0"], timeout=0.3)
+        assert polling.wait(60.0)
+        outcomes = panel.group_request("ping", worker_names=["slow/0", "counter/0"], timeout=3.0)
+        release.set()
         assert isinstance(outcomes[0].error, errors.DeadlineExceeded)
         assert outcomes[1].ok
 
