@@ -18,6 +18,7 @@ import fcntl
 import itertools
 import logging
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -195,8 +196,8 @@ def _open_held(path: Path, refusal: str) -> int:
             make_folder(path.parent)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         except (FileNotFoundError, FileExistsError):
-            if os.path.lexists(path.parent) and not path.parent.is_dir():
-                raise  # a file, or a link to nowhere
+            if _is_in_the_way(path.parent):
+                raise
             continue  # another process failed to start, and removed the folder just now
         try:
             _try_to_hold(fd, path, refusal)
@@ -206,6 +207,15 @@ def _open_held(path: Path, refusal: str) -> int:
             os.close(fd)
             raise
         os.close(fd)
+
+
+def _is_in_the_way(folder: Path) -> bool:
+    """Whether there is a file, or a link to nowhere, where a folder should be; one look, as folders come and go."""
+    try:
+        mode = os.lstat(folder).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return not stat.S_ISDIR(mode) and not folder.is_dir()
 
 
 def _try_to_hold(fd: int, path: Path, refusal: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ludus.experiment.metrics import read_metrics
+from ludus.experiment.training import Training
 from ludus.remote import training
 
 from . import runs
@@ -26,8 +27,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("CartPole-v1", {"steps": 8_000}),
     "recurrent": ("CartPole-v1", {"steps": 4_000, "recurrent": "lstm", "recurrent_size": 8}),
     "replayed": ("Acrobot-v1", {"steps": 6_000}),
+    "longer": ("CartPole-v1", {"steps": 40_000}),  # so that there is time to stop it
+    "longer-recurrent": ("CartPole-v1", {"steps": 12_000, "recurrent": "lstm", "recurrent_size": 8}),
     "normalised": ("Pendulum-v1", {"steps": 6_000, "normalise_obs": True, "anneal": True}),
 }
+SHORT = sorted(name for name in CASES if not name.startswith("longer"))
 _wholes: dict[str, dict[str, Any]] = {}
 
 
@@ -47,7 +51,7 @@ def check_metrics(folder: Path) -> None:
     assert max(told.values()) == 1
 
 
-@pytest.mark.parametrize("case", sorted(CASES))
+@pytest.mark.parametrize("case", SHORT)
 def test_two_runs_of_one_seed_have_the_same_weights(case: str, tmp_path: Path) -> None:
     again = training.train("ppo", CASES[case][0], **settings_of(case, tmp_path, "again")).result
     assert again["weights_hash"] == whole(case, tmp_path)["weights_hash"]
@@ -60,7 +64,7 @@ def test_another_seed_has_other_weights(tmp_path: Path) -> None:
     assert other["weights_hash"] != whole("plain", tmp_path)["weights_hash"]
 
 
-@pytest.mark.parametrize("case", ["plain", *sorted(CASES)])
+@pytest.mark.parametrize("case", ["plain", *SHORT])
 def test_killed_at_a_random_moment_it_goes_on_to_the_same_weights(case: str, tmp_path: Path) -> None:
     child = runs.start(runs.train, "ppo", CASES[case][0], settings_of(case, tmp_path, "killed"))
     moment = random.uniform(0.0, 0.6) * CASES[case][1]["steps"]
@@ -103,7 +107,7 @@ def test_killed_again_and_again_it_goes_on_to_the_same_weights(tmp_path: Path) -
     check_metrics(tmp_path / "killed")
 
 
-@pytest.mark.parametrize("case", ["plain", "recurrent"])
+@pytest.mark.parametrize("case", ["longer", "longer-recurrent"])
 def test_ctrl_c_ends_the_update_keeps_it_and_says_how_to_go_on(case: str, tmp_path: Path) -> None:
     env, own = CASES[case]
     words = ["train", "ppo", env, "--trial", "stopped", "--project", str(tmp_path)]
@@ -123,6 +127,24 @@ def test_ctrl_c_ends_the_update_keeps_it_and_says_how_to_go_on(case: str, tmp_pa
     resumed = training.resume("stopped", project=str(tmp_path)).result
     assert resumed["weights_hash"] == whole(case, tmp_path)["weights_hash"]
     check_metrics(tmp_path / "stopped")
+
+
+def test_ctrl_c_at_the_end_of_training_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    """The evaluation is left to a resume; what was learnt since the last checkpoint is not lost."""
+    settings = settings_of("plain", tmp_path, "stopped") | {"checkpoint_seconds": 3600}
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        saved = Training.checkpoint
+
+        def checkpoint(self: Training) -> Path:
+            os.kill(os.getpid(), signal.SIGINT)
+            return saved(self)
+
+        patch.setattr(Training, "checkpoint", checkpoint)
+        training.train("ppo", "CartPole-v1", **settings)
+    assert runs.saved_step(tmp_path / "stopped") >= settings["steps"]
+    resumed = training.resume("stopped", project=str(tmp_path)).result
+    assert resumed["weights_hash"] == whole("plain", tmp_path)["weights_hash"]
+    assert resumed["eval_episodes"] == settings["eval_episodes"]
 
 
 def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:

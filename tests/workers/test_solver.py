@@ -264,9 +264,9 @@ def test_a_call_that_may_run_twice_is_taken_away_from_a_replica_that_is_held_up(
 def test_a_call_that_may_not_run_twice_stays_where_it_is(blockers, monkeypatch):
     monkeypatch.setattr("ludus.workers.solver._MOVE_AFTER_S", 0.1)
     servers, solver = blockers(shut=0)
-    servers[0].show_held_up("who")
     calls = [solver.submit("who", "who", timeout_s=2.0) for _ in range(2)]
     outcomes = [call.link for call in calls]
+    servers[0].show_held_up("who")  # only now: a new call would go to the other replica
     _wait_held_up(solver, {"who/0"})
     with pytest.raises(errors.DeadlineExceeded):
         for call in calls:

@@ -119,6 +119,7 @@ class Training:
         self._resumed_at: int | None = None
         self._has_config = (folder / "config.json").exists()  # from here on, unless somebody deletes the folder
         self._save_errors: list[str] = []
+        self._is_last_kept = False
         self._metrics_failing = self._checkpoints_failing = False
         self._doing = ""  # what is not a part of a turn: a checkpoint, the evaluation
 
@@ -368,11 +369,12 @@ class Training:
 
     # --- the end
 
-    def finish(self) -> dict[str, Any]:
-        """The last checkpoint, the evaluation, and what `result.json` says.
+    def keep_last(self) -> None:
+        """Write the last checkpoint. A run that was asked to stop meanwhile is stopped: `finish` is left to a resume.
 
-        What cannot be written does not cost the result: `save_error` in it says what is missing.
+        One that cannot be written does not cost the result: `save_error` in it will say so.
         """
+        self._is_last_kept = True
         try:
             self.checkpoint()
         except errors.CheckpointError as error:
@@ -380,6 +382,16 @@ class Training:
                 raise
             _LOG.error("%s The run ends without it.", error)
             self._save_errors.append(str(error))
+            return
+        self.is_stopped = self._is_asked_to_stop
+
+    def finish(self) -> dict[str, Any]:
+        """The last checkpoint if `keep_last` was not called, the evaluation, and what `result.json` says.
+
+        What cannot be written does not cost the result: `save_error` in it says what is missing.
+        """
+        if not self._is_last_kept:
+            self.keep_last()
         if not self._is_first:
             return {}
         seconds = self._seconds()

@@ -228,6 +228,8 @@ def _run(
             with interrupts.deferred_to(training.ask_stop):
                 while not training.is_done and not training.is_stopped:
                     training.turn()
+                if not training.is_stopped:
+                    training.keep_last()
             if training.is_stopped:
                 ended = f"stopped at step {training.num_steps}"
                 raise interruption
