@@ -1,11 +1,8 @@
 """Workers that hang: noticed by their beats, with a clock of our own and real processes."""
 
-import contextlib
-import http.client
 import itertools
 import os
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -16,11 +13,7 @@ import pytest
 
 from ludus import errors
 from ludus.clock import FakeClock
-from ludus.gateway.actor import Actor
-from ludus.gateway.beat import Beat, is_process, is_stopped, read_pulse
-from ludus.gateway.gateway import GatewayOptions
-from ludus.gateway.handover import Handover
-from ludus.gateway.thread import GatewayThread
+from ludus.gateway.beat import is_process, is_stopped, read_pulse
 from ludus.gateway.watch import LoopWatch, Watch
 
 BEATING = """
@@ -138,57 +131,3 @@ def test_what_computes_is_given_six_times_as_long():
         clock.advance(0.25)
     with pytest.raises(errors.WorkerError, match="held up for 18"):
         watch.check(1, cpu_s=next(looks) * 0.0125, thread=None)
-
-
-class Blocking(Actor):
-    gate = threading.Event()
-    entered = threading.Event()
-
-    def tick(self, data):
-        if data == b"block":
-            self.entered.set()
-            self.gate.wait(60)
-        return data
-
-
-def test_connections_of_a_worker_that_is_held_up_are_served_by_another(tmp_path):
-    Blocking.gate.clear()
-    Blocking.entered.clear()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        options = GatewayOptions(port=probe.getsockname()[1], folder=tmp_path)
-    clock = FakeClock()
-    handover = Handover([(options.beat_path(1), options.takeover_path(1))], clock=clock.now)
-    with contextlib.ExitStack() as stack:
-        stuck = stack.enter_context(GatewayThread(Blocking, options, index=0, size=2))
-        stack.callback(Blocking.gate.set)
-        blocked = http.client.HTTPConnection("127.0.0.1", stuck.port, timeout=60)
-        stack.callback(blocked.close)
-        blocked.request("POST", "/step", b"block")
-        assert Blocking.entered.wait(60)
-        other = stack.enter_context(GatewayThread(Blocking, options, index=1, size=2))
-        beat = Beat(options.beat_path(1))
-        stack.callback(beat.close)
-        games = [http.client.HTTPConnection("127.0.0.1", stuck.port, timeout=60) for _ in range(16)]
-        for game in games:
-            stack.callback(game.close)
-            game.request("POST", "/step", b"x")  # about half of them reach the worker that is held up
-        listener = stuck.gateway.http.listener
-        handover.check(listener, 1.5)
-        assert handover.num_passed == 0, "whether the other is well is not known yet"
-        beat.beat(1)
-        handover.check(listener, 1.5)
-        assert [game.getresponse().read() for game in games] == [b"x"] * 16
-        assert handover.num_passed == other.gateway.http.takeover.num_taken > 0
-        clock.advance(10)
-        handover.check(listener, 1.5)
-        more = [http.client.HTTPConnection("127.0.0.1", stuck.port, timeout=60) for _ in range(16)]
-        for game in more:
-            stack.callback(game.close)
-            game.request("POST", "/step", b"y")
-        passed = handover.num_passed
-        handover.check(listener, 1.5)
-        assert handover.num_passed == passed, "the other has not turned since: nothing is given to it"
-        Blocking.gate.set()
-        assert blocked.getresponse().read() == b"block"
-        assert [game.getresponse().read() for game in more] == [b"y"] * 16

@@ -74,9 +74,15 @@ class GatewayOptions:
         """Where worker `index` counts up while it lives."""
         return self.runtime_folder / f"{index}.beat"
 
-    def takeover_path(self, index: int) -> Path:
-        """Where worker `index` takes over connections."""
-        return self.runtime_folder / f"{index}.takeover"
+    @property
+    def port_path(self) -> Path:
+        """Where the process that starts the workers lends them the port."""
+        return self.runtime_folder / "port"
+
+    @property
+    def counts_path(self) -> Path:
+        """Where the workers count their connections."""
+        return self.runtime_folder / "connections"
 
     def files(self, suffix: str) -> list[Path]:
         """Those of all workers that this port has had; there may have been more of them before."""

@@ -1,7 +1,7 @@
 """The gateway as a worker: its event loop is a thread of its own, and it is controlled like any other worker.
 
 The main thread has nothing to do with steps. It shows that the process lives (`beat.py`), and sees to it that an event
-loop that is held up holds up nobody else: new connections go to other workers, and in the end the worker is replaced.
+loop that is held up does not stay so: in the end the worker is replaced. New connections go to others meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from ludus import errors
 from ludus.gateway.actor import ActorLike
 from ludus.gateway.beat import EVERY_S, Beat
 from ludus.gateway.gateway import GatewayOptions
-from ludus.gateway.handover import Handover
 from ludus.gateway.session_core import Observer
 from ludus.gateway.thread import GatewayThread
 from ludus.gateway.watch import LoopWatch
@@ -47,8 +46,6 @@ class GatewayService(Worker):
         self._index = index
         self._beat: Beat | None = None
         self._loop_watch = LoopWatch(max_block_s=options.max_block_s)
-        others = [other for other in range(size) if other != index]
-        self._handover = Handover([(options.beat_path(other), options.takeover_path(other)) for other in others])
         self._is_hung = False
         self._actor: Callable[[], ActorLike] = lambda: actor(*args, **(kwargs or {}))
         self._thread = GatewayThread(
@@ -80,14 +77,12 @@ class GatewayService(Worker):
             raise self._thread.error or errors.WorkerError("the gateway's event loop has ended")
         gateway = self._thread.gateway
         assert self._beat is not None
-        assert gateway.http.listener is not None
         self._beat.beat(gateway.num_turns)
         try:
-            held_up_s = self._loop_watch.check(gateway.num_turns, cpu_s=self._thread.cpu_s, thread=self._thread.ident)
+            self._loop_watch.check(gateway.num_turns, cpu_s=self._thread.cpu_s, thread=self._thread.ident)
         except errors.WorkerError:
             self._is_hung = True
             raise
-        self._handover.check(gateway.http.listener, held_up_s)
         return 0
 
     def _stats(self) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ from ludus.gateway.actor import ActorLike
 from ludus.gateway.beat import EVERY_S
 from ludus.gateway.gateway import GatewayOptions
 from ludus.gateway.http.limits import HttpLimits
+from ludus.gateway.port import Port
 from ludus.gateway.record import Recorder
 from ludus.gateway.service import GatewayService
 from ludus.gateway.session_core import SessionLimits
@@ -82,7 +83,8 @@ class RemoteActor:
             http=HttpLimits(max_body_bytes=max_body_bytes, max_buffered_bytes=max_buffered_bytes),
             max_block_s=max_block_s,
         )
-        self._run: Any = None
+        self._run: Run | None = None
+        self._held: Port | None = None
 
     @property
     def port(self) -> int:
@@ -106,7 +108,7 @@ class RemoteActor:
         """
         if self._run is not None:
             raise errors.ConfigError(f"port {self.port} is served already; use another RemoteActor for another actor")
-        _expect_free(self._options.host, self.port)
+        held = self._held = _hold(self._options)
         program = Program(trials.EXPERIMENT)
         program.add(
             self.node,
@@ -121,19 +123,26 @@ class RemoteActor:
             resources=Resources(cpus=1),
             restarts=_RESTARTS,
         )
-        self._run = self._trial.run(program)
-        threading.Thread(target=self._watch, args=(self._run,), name=f"watch-{self.node}", daemon=True).start()
-        self._wait_ready()
+        try:
+            self._run = self._trial.run(program)
+        except BaseException:
+            held.close()
+            raise
+        threading.Thread(target=self._watch, args=(self._run, held), name=f"watch-{self.node}", daemon=True).start()
+        self._wait_ready(self._run)
+        if not held.num_lent:  # the workers are on another host, and have bound the port there
+            held.close()
 
-    def _watch(self, run: Run) -> None:
+    def _watch(self, run: Run, held: Port) -> None:
         """Kill workers that hang, as long as there are any; their supervisor starts them again."""
         beats = {f"{self.node}/{index}": self._options.beat_path(index) for index in range(self._num_workers)}
         watch = Watch(beats, max_block_s=self._options.max_block_s)
         while not run.is_over:
             watch.check()
             time.sleep(EVERY_S)
+        held.close()
 
-    def _wait_ready(self) -> None:
+    def _wait_ready(self, run: Run) -> None:
         until = time.monotonic() + _READY_S
         remote = self._trial.remote(self.node)
         for index in range(self._num_workers):
@@ -142,7 +151,7 @@ class RemoteActor:
                     remote.replica(index).submit("where").result()
                     break
                 except (errors.Unreachable, errors.NameNotFound, errors.DeadlineExceeded, errors.OutcomeUnknown):
-                    failed = [w for w in self._run.workers() if w.status.is_final]
+                    failed = [w for w in run.workers() if w.status.is_final]
                     if failed or time.monotonic() > until:
                         raise
                 time.sleep(0.02)
@@ -157,6 +166,9 @@ class RemoteActor:
         if self._run is not None:
             self._run.stop(grace_s)
             self._run = None
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
 
 @dataclass(frozen=True)
@@ -179,12 +191,10 @@ def _free_port(host: str) -> int:
         return port
 
 
-def _expect_free(host: str, port: int) -> None:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise errors.ConfigError(
-                f"port {port} cannot be served on {host}: {error.strerror}. Choose another, or stop who has it."
-            ) from None
+def _hold(options: GatewayOptions) -> Port:
+    try:
+        return Port(options.host, options.port, options.port_path, backlog=options.backlog)
+    except OSError as error:
+        raise errors.ConfigError(
+            f"port {options.port} cannot be served: {error.strerror}. Choose another, or stop who has it."
+        ) from None

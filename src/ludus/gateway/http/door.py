@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ludus.gateway.auth import Auth
-from ludus.gateway.handover import Takeover
 from ludus.gateway.http.connection import Connection
 from ludus.gateway.http.limits import HttpLimits, HttpStats
 from ludus.gateway.http.openapi import document
@@ -20,6 +19,7 @@ from ludus.gateway.http.outbox import Outbox, Request
 from ludus.gateway.http.turns import Turns
 from ludus.gateway.http.wire import RETRY, Answer, answer_of, parse_step, problem
 from ludus.gateway.metrics import StepMetrics, render
+from ludus.gateway.port import Acceptor, bind, borrow
 from ludus.gateway.step import BadStep, Step
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class HttpDoor:
         self.connections: set[Connection] = set()
         self.outbox = Outbox()
         self.turns = Turns()
-        self.listener: socket.socket | None = None
-        self.takeover: Takeover | None = None  # of connections that other workers cannot serve
+        self._listener: socket.socket | None = None
+        self._acceptor: Acceptor | None = None  # of several workers
         self._server: asyncio.AbstractServer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -67,28 +67,39 @@ class HttpDoor:
         """Listen. Raises `OSError` if the port is taken."""
         self.serve(gateway)
         options = gateway.options
-        self.listener = _listen(options.host, options.port, shared=gateway.size > 1)
+        self._listener = borrow(options.port_path) or bind(options.host, options.port, is_shared=gateway.size > 1)
         context = None
         if options.tls_cert is not None:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(options.tls_cert, options.tls_key)
-        self._server = await asyncio.get_running_loop().create_server(
-            self.connect, sock=self.listener, backlog=options.backlog, ssl=context
-        )
         if gateway.size > 1:
-            self.takeover = Takeover(options.takeover_path(gateway.index), self.connect, context)
-            self.takeover.open()
+            self._acceptor = Acceptor(
+                self._listener,
+                self.connect,
+                context,
+                count=lambda: len(self.connections),
+                path=options.counts_path,
+                index=gateway.index,
+                size=gateway.size,
+            )
+            self._acceptor.open(options.backlog)
+        else:
+            self._server = await asyncio.get_running_loop().create_server(
+                self.connect, sock=self._listener, backlog=options.backlog, ssl=context
+            )
 
     @property
     def port(self) -> int:
-        assert self.listener is not None
-        port: int = self.listener.getsockname()[1]
+        assert self._listener is not None
+        port: int = self._listener.getsockname()[1]
         return port
 
     def connect(self) -> Connection:
         return Connection(self)
 
     def sweep(self, now: float) -> None:
+        if self._acceptor is not None:
+            self._acceptor.publish()
         for connection in list(self.connections):
             connection.check(now)
 
@@ -96,14 +107,14 @@ class HttpDoor:
         """Answer what was asked, and hang up."""
         if self._server is not None:
             self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         for connection in list(self.connections):
             connection.close_idle()
         if self.connections:
             await asyncio.sleep(0.05)  # for the last answers to be sent
         for connection in list(self.connections):
             connection.abort()
-        if self.takeover is not None:
-            self.takeover.close()
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -215,19 +226,3 @@ def _not_post() -> Answer:
 
 def _page(body: bytes, kind: bytes) -> Answer:
     return Answer(200, body, headers={b"content-type": kind})
-
-
-def _listen(host: str, port: int, *, shared: bool) -> socket.socket:
-    """A socket that listens; `shared` with others of this user on the same port."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        made.bind((host, port))
-    except OSError as error:
-        made.close()
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
-    made.setblocking(False)
-    return made
