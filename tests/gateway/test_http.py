@@ -20,6 +20,7 @@ from ludus.gateway.auth import sign
 from ludus.gateway.gateway import Gateway, GatewayOptions
 from ludus.gateway.http.limits import HttpLimits
 from ludus.gateway.session_core import SessionLimits
+from ludus.gateway.thread import GatewayThread
 
 
 class Echo(Actor):
@@ -456,6 +457,20 @@ async def test_a_game_that_is_refused_while_it_sends_gets_to_read_why():
 
     async with serving(http=HttpLimits(max_body_bytes=1000)) as gateway:
         assert (await asyncio.to_thread(send_too_much)).startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("turn_s", [0.0, 0.001])
+def test_all_answers_reach_a_game_that_sends_nothing_more(turn_s, monkeypatch):
+    """Also those to what is parsed in later turns, the last of which may be that in which the game's end is read."""
+    monkeypatch.setattr("ludus.gateway.http.connection._TURN_S", turn_s)
+    asked = b"POST /step HTTP/1.1\r\nhost: x\r\ncontent-length: 3000\r\n\r\n" + b"x" * 3000
+    with GatewayThread(Echo) as gateway:
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as game:
+                game.sendall(asked * 10)
+                game.shutdown(socket.SHUT_WR)
+                received = b"".join(iter(lambda game=game: game.recv(65536), b""))
+                assert received.count(b"HTTP/1.1 200 OK") == received.count(b"x" * 3000) == 10
 
 
 @run

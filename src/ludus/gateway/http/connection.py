@@ -212,6 +212,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         if not self._pending and not self._unread:
+            self._door.outbox.flush()  # what was answered in this very turn
             return False
         self._is_half_closed = self._answers.is_unusual = True  # what was asked is still answered
         return True
