@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import resource
 import sys
 import tempfile
@@ -14,6 +15,8 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ludus import errors, launch
 from ludus.program import Handle, Program, RestartPolicy
@@ -34,6 +37,14 @@ class Echo:
     @register
     def block(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+class Seeds:
+    """Draws from the generators that all code of a process shares."""
+
+    @register
+    def draw(self) -> list[float]:
+        return [random.random(), float(np.random.random()), os.urandom(4)[0] + random.random()]
 
 
 class Warner(Worker):

@@ -1,9 +1,16 @@
-"""`python -m ludus.launch SPEC_FILE LIFELINE_FD`: one worker process, started by the local engine."""
+"""One worker process, started by the local engine, or a template that forks such processes.
+
+python -m ludus.launch SPEC_FILE LIFELINE_FD PULSE_FD
+python -m ludus.launch --template SOCKET_FD FOLDER MODULES PADDING
+"""
 
 import sys
 
 from ludus import garbage
-from ludus.launch import child
+from ludus.launch import child, template
 
 garbage.collect_seldom()
-sys.exit(child.main(sys.argv[1:]))
+words: list[str] | None = sys.argv[1:]
+if words and words[0] == "--template":
+    words = template.main(words[1:])  # comes back in each worker
+sys.exit(0 if words is None else child.main(words))

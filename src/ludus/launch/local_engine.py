@@ -3,11 +3,13 @@
 A process gets what it must know by a private file, runs `ludus.launch.child` in a session of its own (so that Ctrl-C in
 the terminal reaches only the driver, which drains), and holds the end of a pipe that closes when the driver dies. One
 thread waits for each, so a death is noticed at once. Heartbeats come by a pipe of its own, so that a process that is
-there but does not run (stopped, frozen) is noticed, too.
+there but does not run (stopped, frozen) is noticed, too. Where several workers need the same imports, a template has
+made them once, and forks the workers (`forks.py`).
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import os
@@ -18,11 +20,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Self
+from typing import IO, Protocol, Self
 
 import ludus
 from ludus import core, discovery
-from ludus.launch import child, guard, lock, supervisor
+from ludus.launch import child, forks, guard, lock, supervisor
 from ludus.launch import run as runs
 from ludus.launch import spec as specs
 from ludus.launch import vitals as vital_signs
@@ -33,6 +35,8 @@ from ludus.workers import context, heartbeat
 
 __all__ = ["launch"]
 
+_FORKED = ("ludus.",)  # the modules whose classes run in forked workers; code of a user has a process of its own
+_WORTH_A_TEMPLATE = 2  # workers
 _EXIT_UNFLUSHED = 120  # Python's, when standard output or error could not be flushed at the end
 
 
@@ -95,7 +99,30 @@ class _Processes:
         self._folder = folder
         self._environments = {worker: _environment(node) for node in program.nodes for worker in node.worker_names}
         self._guard = _Guard()
+        self._forks = self._make_forks(program)
         self._relay = relay.WarningRelay(folder.path / "logs")
+
+    def _make_forks(self, program: programs.Program) -> dict[str, forks.Forks]:
+        """By worker: of those of Ludus's own classes that share their environment with others."""
+        if sys.platform != "linux":  # elsewhere libraries are less ready for it
+            return {}
+        own = [node for node in program.nodes if node.cls.__module__.startswith(_FORKED)]
+        groups: collections.defaultdict[str, list[str]] = collections.defaultdict(list)
+        for node in own:
+            for worker in node.worker_names:
+                groups[self._environments[worker]["OMP_NUM_THREADS"]].append(worker)
+        made: dict[str, forks.Forks] = {}
+        for workers in groups.values():
+            if len(workers) >= _WORTH_A_TEMPLATE:
+                shared = forks.Forks(
+                    self._folder.path,
+                    self._environments[workers[0]],
+                    forks.modules_to_preload(),
+                    on_start=self._guard.add,
+                    on_end=self._guard.remove,
+                )
+                made |= dict.fromkeys(workers, shared)
+        return made
 
     def __enter__(self) -> Self:
         for worker, spec in self._told.items():
@@ -105,6 +132,8 @@ class _Processes:
         return self
 
     def __exit__(self, *_exc: object) -> None:
+        for shared in set(self._forks.values()):
+            shared.close()
         self._guard.close()
         os.close(self._lifeline)
         os.close(self._own_end)
@@ -116,36 +145,76 @@ class _Processes:
         self._folder.end_file(worker).unlink(missing_ok=True)
         log_start = logs.size(self._folder.log_file(worker))
         pulse, worker_end = os.pipe()
-        fds = [self._lifeline, worker_end]
         try:
             with open(self._folder.log_file(worker), "ab") as log:
-                popen = subprocess.Popen(
-                    # -P: the folder it happens to be started in is no place to import from.
-                    [sys.executable, "-P", "-m", "ludus.launch", self._folder.spec_file(worker), *map(str, fds)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=self._environments[worker],
-                    pass_fds=fds,
-                    start_new_session=True,
-                )
+                made = self._make(worker, log, [self._lifeline, worker_end])
         except BaseException:
             os.close(pulse)
             raise
         finally:
             os.close(worker_end)
-        self._guard.add(popen.pid)
         process = _Process(
-            popen,
+            made,
             self._folder,
             worker,
             ended,
             log_start=log_start,
-            reaped=self._guard.remove,
+            guard=self._guard,
             pulse=_Pulse(pulse, warn=functools.partial(self._relay.take, worker)),
         )
         process.watch()
         return process
+
+    def _make(self, worker: str, log: IO[bytes], fds: list[int]) -> _Made:
+        spec = self._folder.spec_file(worker)
+        if worker in self._forks:
+            return self._forks[worker].start(spec, [*fds, log.fileno()])
+        return _Spawned(
+            subprocess.Popen(
+                # -P: the folder it happens to be started in is no place to import from.
+                [sys.executable, "-P", "-m", "ludus.launch", spec, *map(str, fds)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environments[worker],
+                pass_fds=fds,
+                start_new_session=True,
+            )
+        )
+
+
+class _Made(Protocol):
+    """A process that was made for a worker. It leads a session of its own. See `forks.Fork`."""
+
+    last_words: tuple[str, ...]
+
+    @property
+    def pid(self) -> int | None: ...
+
+    def wait_started(self) -> None: ...
+
+    def wait_ended(self) -> None: ...
+
+    def reap(self) -> int: ...
+
+
+class _Spawned:
+    """A child of this process."""
+
+    last_words: tuple[str, ...] = ()
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        self.pid = popen.pid
+        self._popen = popen
+
+    def wait_started(self) -> None:
+        """It has."""
+
+    def wait_ended(self) -> None:
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+
+    def reap(self) -> int:
+        return self._popen.wait()
 
 
 class _Guard:
@@ -225,27 +294,30 @@ class _Process:
 
     def __init__(
         self,
-        popen: subprocess.Popen[bytes],
+        made: _Made,
         folder: trials.TrialFolder,
         worker: str,
         ended: Callable[[supervisor.End], None],
         *,
         log_start: int,
-        reaped: Callable[[int], None],
+        guard: _Guard,
         pulse: _Pulse,
     ) -> None:
-        self.pid = popen.pid
+        self.pid = made.pid
         self.host = os.uname().nodename
-        self._popen = popen
+        self._made = made
         self._worker = worker
         self._folder = folder
         self._ended = ended
         self._log_start = log_start
-        self._reaped = reaped
+        self._guard = guard
         self._pulse = pulse
         self._lock = threading.Lock()
         self._is_asked = False
+        self._is_killed = False
         self._is_reaped = False
+        if self.pid is not None:
+            guard.add(self.pid)
         self._thread = threading.Thread(target=self._wait, name=f"ludus-wait-{worker}", daemon=True)
 
     def watch(self) -> None:
@@ -254,28 +326,43 @@ class _Process:
     def ask_exit(self) -> None:
         with self._lock:
             self._is_asked = True
-            if not self._is_reaped:
-                os.kill(self.pid, signal.SIGTERM)
+            self._signal()
 
     def kill(self) -> None:
         with self._lock:
-            if not self._is_reaped:
-                os.killpg(self.pid, signal.SIGKILL)
+            self._is_killed = True
+            self._signal()
+
+    def _signal(self) -> None:
+        """What it was asked; one that is not there yet gets it as soon as it is."""
+        if self.pid is None or self._is_reaped:
+            return
+        if self._is_killed:
+            os.killpg(self.pid, signal.SIGKILL)
+        elif self._is_asked:
+            os.kill(self.pid, signal.SIGTERM)
 
     def vitals(self) -> vital_signs.Vitals:
         with self._lock:
-            process = None if self._is_reaped else vital_signs.read_process(self.pid)
+            process = None if self._is_reaped or self.pid is None else vital_signs.read_process(self.pid)
             is_stopped, cpu_s = process or (False, None)
             return vital_signs.Vitals(beat=self._pulse.last(), is_stopped=is_stopped, cpu_s=cpu_s)
 
     def _wait(self) -> None:
-        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        self._made.wait_started()
+        if self.pid is None and self._made.pid is not None:
+            with self._lock:
+                self.pid = self._made.pid
+                self._guard.add(self.pid)
+                self._signal()
+        self._made.wait_ended()
         with self._lock:
-            # While it is a zombie its id cannot belong to anybody else, so what it has started can be ended with it.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
-            self._reaped(self.pid)
-            code = self._popen.wait()
+            if self.pid is not None:
+                # While it is a zombie its id cannot belong to anybody else: what it has started can be ended with it.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)
+                self._guard.remove(self.pid)
+            code = self._made.reap()
             self._is_reaped = True
             self._pulse.last()
             self._pulse.close()
@@ -291,7 +378,8 @@ class _Process:
             status=core.WorkerStatus.FAILED,
             reason=_describe_exit(code, self._folder.path),
             is_external=code in (-signal.SIGKILL, -signal.SIGTERM) or code == _EXIT_UNFLUSHED,
-            last_lines=tuple(logs.tail(self._folder.log_file(self._worker), since=self._log_start)),
+            last_lines=self._made.last_words
+            or tuple(logs.tail(self._folder.log_file(self._worker), since=self._log_start)),
         )
 
 
