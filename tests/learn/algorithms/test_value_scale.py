@@ -182,10 +182,12 @@ def test_the_first_ratio_is_one_though_observations_are_normalised() -> None:
     assert float(policy.normaliser.mean_0[0]) > 5.0, "the next segment sees the new scale"
 
 
-def test_a_frozen_policy_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "appo"])
+def test_a_frozen_policy_is_warned_of_once(algorithm: str, caplog: pytest.LogCaptureFixture) -> None:
     """Images or memory: policy and value share a body, and the value's gradient takes all that clipping leaves."""
     policy = make_policy(recurrent="gru")
-    learner = make_learner("ppo", policy, num_epochs=1, minibatch_size=0, learning_rate=1e-4)
+    whole = {"num_epochs": 1, "minibatch_size": 0} if algorithm in ("ppo", "appo") else {}
+    learner = make_learner(algorithm, policy, learning_rate=1e-4, **whole)
     for _ in range(25):
         segment = make_segment(policy, stray=0.0)
         segment.reward *= np.float32(1e6)

@@ -115,6 +115,8 @@ class Learner:
                 self.num_gradient_steps += 1
                 with torch.no_grad():
                     self.algorithm.after_step(self.networks, self.num_gradient_steps)
+        if self._is_clipped_hard(tally) and "kl" not in tally.sums and "entropy" in tally.sums:
+            tally.sums["kl"] += tally.num_minibatches * self._measure_kl(whole)
         # After learning: the next segment is by the new scales, and this one's ratios begin at 1.
         if self.policy.normaliser is not None:
             self.policy.normaliser.update(whole.segment.obs, self._reduce)
@@ -238,6 +240,19 @@ class Learner:
             f"{found}: training has diverged. A smaller learning_rate or max_grad_norm, or a reward_scale below 1, "
             "may help; the last checkpoint is sound."
         )
+
+    def _is_clipped_hard(self, tally: _Tally) -> bool:
+        """Whether the gradient norm was far above its limit."""
+        norm = tally.sums.get("gradient_norm", 0.0) / max(tally.num_minibatches, 1)
+        return bool(0.0 < self._config.max_grad_norm * _FAR_ABOVE < norm)
+
+    def _measure_kl(self, whole: SampleView) -> float:
+        """Between the policy that acted and that of now: this rank's share of it. It costs a forward pass."""
+        with torch.no_grad():
+            logp = whole.values_and_logp()[1]
+            log_ratio = (logp - whole.segment.logp)[whole.segment.active[:-1]]
+            kl = float((log_ratio.exp() - 1.0 - log_ratio).mean())
+        return kl / (1 if self._ranks is None else self._ranks.size)
 
     def _warn_if_frozen(self, metrics: Mapping[str, float]) -> None:
         """Say once that clipping leaves the policy nothing to learn by."""
