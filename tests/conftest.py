@@ -19,3 +19,8 @@ if "LUDUS_STATE_DIR" not in os.environ:
 
 # As in a virtual environment that is activated: what is installed beside this Python is found by its name.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+
+
+def pytest_collection_modifyitems(items):
+    """What takes longest begins first, so that nothing else waits for it at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("chaos") is None)
