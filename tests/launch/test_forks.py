@@ -94,6 +94,16 @@ def test_a_template_that_is_stopped_is_replaced(project: Path) -> None:
         assert answer(run, 2) == 2
 
 
+def test_a_run_ends_though_its_template_is_stopped(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ludus.launch.forks._END_S", 0.5)
+    with launch.local(echoes(), project=project) as run:
+        assert answer(run, 1) == 1
+        template = parent(pid_of(run, "echo/0"))
+        assert template is not None
+        os.kill(template, signal.SIGSTOP)
+    assert not is_alive(template)
+
+
 def test_workers_draw_different_numbers_from_global_generators(project: Path) -> None:
     program = Program("staged")
     program.add("seeds", Seeds, replicas=3)

@@ -23,6 +23,7 @@ __all__ = ["Fork", "Forks", "modules_to_preload"]
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_S = 120.0  # to import all on a machine that is busy with other work
+_END_S = 10.0
 _LOOK_S = 0.5
 _LIBRARIES = ("gymnasium",)
 _NOT_PRELOADED = ("ludus.cli", "ludus.testing", "ludus.__main__")
@@ -188,7 +189,7 @@ class _Running:
                     fork.note_started(answer["pid"])
                 elif answer["ended"] in self._forks:
                     self._forks[answer["ended"]].note_ended(answer["code"])
-        code = self._popen.wait()
+        code = self._wait()
         with self._lock:
             self.is_over = True
             if self._waiting or self._forks:
@@ -210,10 +211,17 @@ class _Running:
         except OSError:
             return b""
 
+    def _wait(self) -> int:
+        """For its end, which it was asked for; one that is stopped does not hear that."""
+        try:
+            return self._popen.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            return self._popen.wait()
+
     def close(self) -> None:
         with self._lock, contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
-        self._popen.wait()
 
 
 def modules_to_preload() -> list[str]:
