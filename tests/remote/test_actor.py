@@ -87,6 +87,17 @@ def test_a_worker_that_is_killed_takes_its_own_sessions_along_and_no_others(tria
     assert words == {"lost": 4, "asked": 1}
 
 
+def test_a_port_that_was_stopped_can_be_served_again(trial):
+    first = ludus.RemoteActor()
+    first.serve(Actor=Greeter, greeting="hello")
+    first.stop()
+    again = ludus.RemoteActor(port=first.port)
+    again.serve(Actor=Greeter, greeting="welcome back")
+    with GameClient(again.url, "a") as game:
+        game.start()
+        assert b"welcome back" in game.tick(b"Ada")
+
+
 def test_a_port_that_is_taken_is_told_before_anything_starts(trial):
     actor = ludus.RemoteActor()
     actor.serve(Actor=Greeter, greeting="hello")
