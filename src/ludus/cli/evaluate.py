@@ -13,6 +13,7 @@ from ludus.cli import options, outcome
 from ludus.experiment import results
 from ludus.experiment.config import MAX_SEED
 from ludus.options import option
+from ludus.trial.find import find
 
 __all__ = ["add_arguments", "run"]
 
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    folder = results.find_trained(args.trial, project=args.project)
+    folder = find(args.trial, project=args.project, trained=True).path
     from ludus.remote import training  # brings torch
 
     chosen = asdict(_Episodes()) | options.given_options(args, _Episodes())

@@ -18,6 +18,7 @@ from ludus.cli import options
 from ludus.cli.extras import expect_installed
 from ludus.command_line import trial_command
 from ludus.options import option
+from ludus.trial.find import find
 
 if TYPE_CHECKING:
     from ludus.remote.model import RemoteModel
@@ -62,16 +63,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     expect_installed("torch", extra="train")
     expect_installed("uvloop", "httptools", extra="serve")
-    from ludus.remote import stopping, training, trial
+    from ludus.remote.figures import Figures
     from ludus.remote.serving import serve
+    from ludus.trial import current as trials
+    from ludus.trial import wait
 
     canary = parse_canaries(args.canary)
     actor_args = parse_arguments(args.actor_args)
     chosen = asdict(_Gateway()) | options.given_options(args, _Gateway())
     for name in ("token", "secret"):
         chosen[name] = options.find_secret(name, chosen[name], chosen.pop(f"{name}_file"))
-    folder = training.find(args.trial, args.project).path
-    made = trial.init(project=folder.parent, trial=folder.name)
+    folder = find(args.trial, project=args.project).path
+    made = trials.open(project=folder.parent, trial=folder.name, metrics=Figures, join=False)
     remote = None
     try:
         remote = serve(
@@ -87,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps({"url": remote.url, "trial": str(folder)}), flush=True)
         else:
             print("\n".join(_describe(folder, args, canary, remote.url, chosen)), flush=True)
-        stopping.run_until_asked_to_stop()
+        wait.run_until_asked_to_stop()
     except KeyboardInterrupt:  # before it waited for that
         if remote is None:
             raise

@@ -37,7 +37,7 @@ from ludus.models.backends import Source
 from ludus.models.settings import ModelSettings
 from ludus.models.torch_weights import as_arrays, difference
 from ludus.models.versions.store import VersionStore, check_model
-from ludus.program import trial as trials
+from ludus.program import folder as folders
 from ludus.program import trust as trusts
 
 __all__ = ["Definition", "ModelFolder"]
@@ -118,9 +118,9 @@ class ModelFolder:
             else:
                 self.check(store.get(self.name)[1], weights)
             if changed != known or is_new:
-                trials.write_private(self.folder / self.name / _SETTINGS, json.dumps(asdict(changed)).encode())
+                folders.write_private(self.folder / self.name / _SETTINGS, json.dumps(asdict(changed)).encode())
             if is_new:
-                trials.write_private(self.path, packed)
+                folders.write_private(self.path, packed)
         return is_new
 
     def check(self, wanted: Mapping[str, NDArray[Any]], given: Mapping[str, NDArray[Any]]) -> None:
@@ -144,7 +144,7 @@ class ModelFolder:
         else:
             if kind != _CODE:
                 return
-        trials.write_private(self.path, self._pack(definition))
+        folders.write_private(self.path, self._pack(definition))
 
     def trust(self) -> None:
         """The user agrees to run the code of this definition: seal it, so that other processes run it, too.
@@ -154,7 +154,7 @@ class ModelFolder:
         kind, body, _ = _parse(trusts.read_private(self.path))
         if kind == _CODE:
             _LOG.warning("%s contains code, which is run from now on, as you have agreed to.", self.path)
-            trials.write_private(self.path, _join(_CODE, body))
+            folders.write_private(self.path, _join(_CODE, body))
 
     def _pack(self, definition: Definition) -> bytes:
         args, kwargs = definition.forward_args, dict(definition.forward_kwargs)

@@ -1,8 +1,7 @@
 """Three ways into a trial: to drive it, to join it, to be one of its workers.
 
-The folder's trial.json says where the names of a running trial are, and who drives it. It is read and written under a
-lock, so of several processes that come at once one drives. Whoever drives holds another one for as long as it does, so
-a second process does not drive beside it, whatever became of trial.json.
+Whoever drives holds the lock of the trial's folder for as long as it does, so no second process drives beside it,
+whatever became of trial.json, which says where the names of a running trial are.
 """
 
 from __future__ import annotations
@@ -11,24 +10,28 @@ import contextlib
 import logging
 import os
 import secrets
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from ludus import discovery, errors, files, launch
 from ludus.discovery import names as naming
-from ludus.launch import lock
 from ludus.launch import run as runs
-from ludus.program import trial as trials
-from ludus.remote.belonging import Trial, stop_key
-from ludus.remote.driver import EXPERIMENT, Driver, DriverService
+from ludus.program import folder as folders
+from ludus.program import lock
+from ludus.trial.driver import EXPERIMENT, Driver, DriverService, Metrics
+from ludus.trial.trial import Trial, stop_key
 from ludus.workers import context
 
-__all__ = ["adopt", "enter"]
+__all__ = ["MakeMetrics", "adopt", "enter"]
+
+MakeMetrics = Callable[[Path], Metrics]
+"""Makes the writer of a trial's metrics, given its folder."""
 
 _LOG = logging.getLogger(__name__)
-_LOCK_FILE = ".init.lock"
-_LOCK_S = 60.0
+_WAIT_S = 60.0  # for a process that begins or ends the trial
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.1
 _START_S = 30.0
 _LEASE_S = 2.0
 
@@ -46,21 +49,69 @@ def adopt() -> Trial | None:
     return found
 
 
-def enter(project: Path, trial: str | None, *, engine: str, secret: str | None) -> Trial:
+def enter(
+    project: Path, trial: str | None, *, engine: str, secret: str | None, metrics: MakeMetrics, join: bool
+) -> Trial:
+    """Drive the trial if its lock is free, else join whoever drives it; without `join`, refuse.
+
+    Of several processes that come at once one drives, and the others join it when it can be joined. One that comes
+    while the driver ends waits, and drives.
+    """
     if trial is None:
-        return _drive(trials.TrialFolder.create(project, None), engine=engine, secret=secret)
-    folder = trials.TrialFolder(project / trial)
+        folder = folders.TrialFolder.create(project, None)
+        with contextlib.ExitStack() as stack:
+            drive = stack.enter_context(lock.driving(folder.path, phase=lock.Phase.STARTING))
+            return _drive(folder, drive, stack.pop_all(), engine=engine, secret=secret, metrics=metrics)
+    folder = folders.TrialFolder(project / trial)
     files.make_folder(folder.path)
-    with _locked(folder.path):
-        if (known := folder.find()) is not None and known.is_live:
+    until, wait_s = time.monotonic() + _WAIT_S, _FIRST_WAIT_S
+    while True:
+        gone: folders.TrialRecord | None = None
+        if (known := folder.find()) is not None and known.is_live and not _is_ending(folder):
+            if not join:
+                raise errors.ProgramError(lock.refusal(folder.path))
             joined = _join(folder, known)
             if joined is not None:
                 return joined
-            folder.mark_ended("its driver is gone")
-        return _drive(trials.TrialFolder.create(project, trial), engine=engine, secret=secret)
+            gone = known
+        with contextlib.ExitStack() as stack:
+            try:
+                drive = stack.enter_context(lock.driving(folder.path, phase=lock.Phase.STARTING))
+            except errors.ProgramError:
+                if not join or _is_driven_unseen(folder):
+                    raise
+            else:
+                now = folder.find()
+                if now is None or not now.is_live or now == gone:
+                    return _drive(folder, drive, stack.pop_all(), engine=engine, secret=secret, metrics=metrics)
+                # another host's, or that of a process that could not lock: it is asked first
+        if time.monotonic() >= until:
+            raise errors.ProgramError(
+                f"another process has held {folder.path / lock.LOCK_FILE} for {_WAIT_S:.0f} s, as if it were just "
+                "beginning or ending this trial. End that process."
+            )
+        time.sleep(wait_s)
+        wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
-def _join(folder: trials.TrialFolder, known: trials.Trial) -> Trial | None:
+def _is_ending(folder: folders.TrialFolder) -> bool:
+    holder = lock.find_holder(folder.path)
+    return holder is not None and holder.phase is lock.Phase.ENDING
+
+
+def _is_driven_unseen(folder: folders.TrialFolder) -> bool:
+    """Whether somebody drives it and trial.json does not say so: it was damaged, or nobody can join.
+
+    A driver writes trial.json before it says that it drives, and says that it ends before it writes that.
+    """
+    before = lock.find_holder(folder.path)
+    if before is None or before.phase is not lock.Phase.DRIVING:
+        return False
+    known = folder.find()
+    return (known is None or not known.is_live) and lock.find_holder(folder.path) == before
+
+
+def _join(folder: folders.TrialFolder, known: folders.TrialRecord) -> Trial | None:
     """The trial that another process drives; none if that process is gone after all."""
     who = f"process {known.driver_pid} on {known.driver_host}"
     if known.experiment != EXPERIMENT:
@@ -87,9 +138,9 @@ def _join(folder: trials.TrialFolder, known: trials.Trial) -> Trial | None:
         )
     except errors.DiscoveryError as error:
         resources.close()
-        is_gone = isinstance(error.__cause__, errors.Unreachable)
+        is_gone = isinstance(error.__cause__, errors.Unreachable) or _is_ending(folder)
         if is_gone and known.driver_host == os.uname().nodename:
-            return None  # its process id is somebody else's now
+            return None  # or its process id is somebody else's now
         raise errors.ProgramError(
             f"trial {folder.path.name!r} cannot be joined: {who} drives it and does not answer ({error}). If that is "
             f"gone for good, remove {folder.path / 'trial.json'} and call ludus.init again."
@@ -106,7 +157,7 @@ def _connect(
     *,
     engine: str,
     resources: contextlib.ExitStack,
-    joined: trials.Trial | None = None,
+    joined: folders.TrialRecord | None = None,
     on_stopping: Callable[[], None] | None = None,
 ) -> Trial:
     """A process of the trial that is not its driver."""
@@ -123,16 +174,26 @@ def _connect(
     return made
 
 
-def _drive(folder: trials.TrialFolder, *, engine: str, secret: str | None) -> Trial:
-    """Become the driver: names, `driver/0`, and only then trial.json, by which others find both."""
-    if not _has_no_context():
-        raise errors.WorkerError(
-            "this process is a worker of another program and cannot drive a trial of its own; begin it elsewhere, and "
-            "join it here."
-        )
-    with contextlib.ExitStack() as stack:
-        driving = stack.enter_context(contextlib.ExitStack())
-        driving.enter_context(lock.driving(folder.path))
+def _drive(
+    folder: folders.TrialFolder,
+    drive: lock.Drive,
+    stack: contextlib.ExitStack,
+    *,
+    engine: str,
+    secret: str | None,
+    metrics: MakeMetrics,
+) -> Trial:
+    """Become the driver: names, `driver/0`, and only then trial.json, by which others find both.
+
+    `stack` holds the lock; it is closed with the trial, and if this fails.
+    """
+    with stack:
+        if not _has_no_context():
+            raise errors.WorkerError(
+                "this process is a worker of another program and cannot drive a trial of its own; begin it elsewhere, "
+                "and join it here."
+            )
+        folder.make()
         host, reserves = "127.0.0.1", True
         if engine == "ray":
             host, is_own = stack.enter_context(launch.ray_connected())
@@ -145,39 +206,29 @@ def _drive(folder: trials.TrialFolder, *, engine: str, secret: str | None) -> Tr
         context.use(here)
         stack.callback(context.use, None)
         place = launch.Place(folder=folder, names_url=url, host=host, secret=secret, reserves=reserves)
-        driver = Driver(place, engine=engine)
+        driver = Driver(place, engine=engine, metrics=metrics(folder.path))
         driver.host(DriverService(driver), "driver")
         names.wait(naming.worker(EXPERIMENT, folder.path.name, "driver/0"), _START_S)
         folder.save(
-            trials.Trial(
-                experiment=EXPERIMENT,
-                trial=folder.path.name,
-                names_url=url,
-                engine=engine,
-                driver_pid=os.getpid(),
-                driver_start=trials.process_start(os.getpid()),
-                driver_host=os.uname().nodename,
-                secret=secret,
-            )
+            folders.TrialRecord.own(folder.path, experiment=EXPERIMENT, names_url=url, engine=engine, secret=secret)
         )
-        stack.callback(_mark_ended, folder, url, driver, driving)
+        drive.mark(lock.Phase.DRIVING)
+        stack.callback(_mark_ended, folder, url, driver)
         resources = stack.pop_all()
-    made = Trial(here, folder.path, engine=engine, resources=resources, driver=driver)
+    made = Trial(here, folder.path, engine=engine, resources=resources, driver=driver, drive=drive)
     made.interrupts.install()
     resources.callback(made.interrupts.restore)
     return made
 
 
-def _mark_ended(folder: trials.TrialFolder, url: str, driver: Driver, driving: contextlib.ExitStack) -> None:
-    """Say so in trial.json, unless somebody has taken the trial up since, and let others drive."""
+def _mark_ended(folder: folders.TrialFolder, url: str, driver: Driver) -> None:
+    """Say so in trial.json, if that is there and still ours."""
     failed = driver.failure
     if not folder.path.is_dir():
         _LOG.warning("%s was deleted while the trial ran: what it had written is gone.", folder.path)
         return
-    with _locked(folder.path):
-        if (known := folder.find()) is not None and known.names_url == url:
-            folder.mark_ended(str(failed).splitlines()[0] if failed else driver.stop_reason or "stopped")
-        driving.close()  # within the lock: who reads that it has ended may drive
+    if (known := folder.find()) is not None and known.names_url == url:
+        folder.mark_ended(str(failed).splitlines()[0] if failed else driver.stop_reason or "stopped")
 
 
 def _has_no_context() -> bool:
@@ -186,17 +237,3 @@ def _has_no_context() -> bool:
     except errors.WorkerError:
         return True
     return False
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time begins, joins or ends the trial of a folder."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(files.lock(folder / _LOCK_FILE, timeout_s=_LOCK_S))
-        except errors.DeadlineExceeded as error:
-            raise errors.ProgramError(
-                f"another process has held {folder / _LOCK_FILE} for {_LOCK_S:.0f} s, as if it were just beginning "
-                "this trial. End that process."
-            ) from error
-        yield
