@@ -25,8 +25,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ludus.remote import promotion
+    from ludus.trial import trained
 
     folder = find(args.trial, project=args.project).path
+    if args.model == trained.MODEL and not trained.is_published(folder):
+        trained.publish(folder)
     version = int(args.version) if args.version.isdecimal() else args.version
     number = promotion.promote(folder, args.model, version, tag=args.tag)
     print(f"{args.tag} of {args.model} is version {number} now; sessions that are live keep theirs")

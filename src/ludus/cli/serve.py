@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--canary", action="append", default=[], metavar="TAG=PERCENT", help="give this share of new sessions to a tag"
     )
+    parser.add_argument("--model", default="policy", help="the policy that is served, by its name in the trial")
     parser.add_argument("--actor", metavar="MODULE:CLASS", help="an actor of your own, or FILE.py:CLASS")
     parser.add_argument("--actor-args", default="{}", metavar="JSON", help="arguments of the actor, as an object")
     options.add_options(parser, _Gateway())
@@ -81,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
             folder,
             version=args.version,
             canary=canary,
+            model=args.model,
             actor=args.actor,
             actor_args=actor_args,
             trust=args.trust,
@@ -107,11 +109,10 @@ def _describe(
     if args.actor is not None:
         share = "".join(f", {tag} for {part:.4g} of new sessions" for tag, part in canary.items())
         return [f"serving {folder.name} ({args.version}{share}) at {url}; Ctrl-C ends it"]
-    from ludus.experiment.wiring import MODEL
     from ludus.remote.example_request import example_curl
     from ludus.remote.model import RemoteModel
 
-    model = RemoteModel(MODEL)
+    model = RemoteModel(args.model)
     numbers = {tag: _number(model, tag) for tag in (args.version, *canary)}
     share = "".join(f", version {numbers[tag]} ({tag}) for {part:.4g} of new sessions" for tag, part in canary.items())
     lines = [

@@ -128,19 +128,19 @@ def evaluate(
     greedy: bool = True,
     max_steps: int | None = None,
     env_args: str | Mapping[str, Any] = "{}",
+    env: str | None = None,
+    model: str = "policy",
 ) -> dict[str, Any]:
     """Play episodes with a trial's newest weights, none longer than `max_steps`; `None`: as the trial has it.
 
     `env_args`, a mapping or its JSON, go over the arguments that the trial's evaluation has: on ALE, unclipped rewards.
     Of several agents each has its `return_mean/AGENT`; where they compete, `vs_random` is the share of games won
-    against random play.
+    against random play. A trial that was not trained plays a policy that a script made as its `model`, in `env`.
     """
-    folder = find(trial, project=project, trained=True)
-    from ludus.experiment import evaluation, matches, player
-    from ludus.experiment.training import load_config
+    folder = find(trial, project=project)
+    from ludus.experiment import evaluation, matches
 
-    loaded = player.load_player(folder.path)
-    config = load_config(folder.path)
+    loaded, config = _load_for_evaluation(folder.path, env, model)
     options: dict[str, Any] = {
         "seed": seed,
         "max_steps": max_steps,
@@ -173,6 +173,32 @@ def evaluate(
             "vs_episodes": against.num_episodes,
         }
     return result
+
+
+def _load_for_evaluation(folder: Path, env: str | None, model: str) -> tuple[Any, configs.Config]:
+    """The player, and a config that says what it plays."""
+    from ludus import envs
+    from ludus.data import nest as nests
+    from ludus.experiment import player
+    from ludus.experiment.training import load_config
+
+    def shapes(obs: Any) -> list[Any]:
+        return [(leaf.shape, leaf.dtype) for leaf in nests.leaves(obs)]
+
+    if (folder / "config.json").is_file():
+        if env is not None:
+            raise errors.ConfigError(f"trial {folder.name!r} has an environment of its own: leave env={env!r} out.")
+        return player.load_player(folder), load_config(folder)
+    loaded = player.load_model_player(folder, model)
+    if env is None:
+        raise errors.ConfigError(f"trial {folder.name!r} was not made by `ludus train`: say what it plays, by its env.")
+    config = configs.resolve("ppo", env, {})
+    wanted, given = loaded.policy.spec.obs, envs.spec(env, **config.env_args).obs
+    if shapes(wanted) != shapes(given):
+        raise errors.ConfigError(
+            f"the policy {model!r} of trial {folder.name!r} sees {wanted}, and {env} shows {given}."
+        )
+    return loaded, config
 
 
 def _run(

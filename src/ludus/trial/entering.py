@@ -20,6 +20,7 @@ from ludus.discovery import names as naming
 from ludus.launch import run as runs
 from ludus.program import folder as folders
 from ludus.program import lock
+from ludus.trial import trained
 from ludus.trial.driver import EXPERIMENT, Driver, DriverService, Metrics
 from ludus.trial.trial import Trial, stop_key
 from ludus.workers import context
@@ -194,6 +195,7 @@ def _drive(
                 "and join it here."
             )
         folder.make()
+        trained.publish_if_trained(folder.path)
         host, reserves = "127.0.0.1", True
         if engine == "ray":
             host, is_own = stack.enter_context(launch.ray_connected())
