@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ludus.remote.buffer import PrefetchBuffer as PrefetchBuffer
     from ludus.remote.buffer import RemoteBuffer as RemoteBuffer
     from ludus.remote.buffer import TorchTensorBuffer as TorchTensorBuffer
+    from ludus.remote.init import init as init
     from ludus.remote.merge import merge as merge
     from ludus.remote.model import RemoteModel as RemoteModel
     from ludus.remote.model import get_torch_model_weights as get_torch_model_weights
     from ludus.remote.model import set_torch_model_weights as set_torch_model_weights
-    from ludus.remote.stopping import run_until_asked_to_stop as run_until_asked_to_stop
     from ludus.remote.trainer import RemoteTrainer as RemoteTrainer
     from ludus.remote.trainer import all_reduce as all_reduce
     from ludus.remote.trainer import rank as rank
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from ludus.remote.training import evaluate as evaluate
     from ludus.remote.training import resume as resume
     from ludus.remote.training import train as train
-    from ludus.remote.trial import init as init
     from ludus.rpc.client import RpcClient as RpcClient
     from ludus.rpc.server import RpcServer as RpcServer
+    from ludus.trial.wait import run_until_asked_to_stop as run_until_asked_to_stop
     from ludus.workers.panel import WorkerControlPanel as WorkerControlPanel
     from ludus.workers.register import register as register
     from ludus.workers.server import WorkerServer as WorkerServer
@@ -65,12 +65,12 @@ _HOMES = {
     "all_reduce": "ludus.remote.trainer",
     "evaluate": "ludus.remote.training",
     "get_torch_model_weights": "ludus.remote.model",
-    "init": "ludus.remote.trial",
+    "init": "ludus.remote.init",
     "merge": "ludus.remote.merge",
     "rank": "ludus.remote.trainer",
     "register": "ludus.workers.register",
     "resume": "ludus.remote.training",
-    "run_until_asked_to_stop": "ludus.remote.stopping",
+    "run_until_asked_to_stop": "ludus.trial.wait",
     "set_torch_model_weights": "ludus.remote.model",
     "should_stop": "ludus.remote.trainer",
     "train": "ludus.remote.training",

@@ -175,15 +175,16 @@ def _acquire(fd: int, path: Path, deadline: float) -> None:
 
 
 @contextlib.contextmanager
-def hold(path: Path, *, refusal: str) -> Iterator[None]:
-    """Hold the lock of `path`; its folder and the file are made if need be. Forked children do not inherit it.
+def hold(path: Path, *, refusal: str) -> Iterator[int]:
+    """Hold the lock of `path`; its folder and the file are made if need be. Gives the file's descriptor.
 
-    Raises `ProgramError` with `refusal` at once if another holds it, a thread of this process included.
+    Forked children do not inherit it: the descriptor is closed there. Raises `ProgramError` with `refusal` at once if
+    another holds it, a thread of this process included.
     """
     fd = _open_held(path, refusal)
     _held.add(fd)
     try:
-        yield
+        yield fd
     finally:
         if fd in _held:  # a forked child has closed it already
             _held.remove(fd)

@@ -176,7 +176,7 @@ def test_a_trained_trial_is_served_promoted_rolled_back_and_played_again(tmp_pat
     assert main(["replay", str(log), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["sessions"], told["different"]) == (5, 0)
-    ludus.remote.trial.current().close()
+    ludus.trial.current.current().close()
 
     store.tag("policy", "candidate", 1)
     process, url = serve("--canary", "candidate=25%")

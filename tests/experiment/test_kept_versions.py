@@ -42,7 +42,7 @@ def test_a_tagged_version_survives_a_resume_and_can_be_served(tmp_path: Path, tr
     settings = {**SETTINGS, "project": str(tmp_path), "trainers": trainers, "simulators": trainers}
     folder = tmp_path / "killed"
     child = runs.start(runs.train, "ppo", "CartPole-v1", {**settings, "trial": "killed"})
-    store = VersionStore(folder / "versions")
+    store = VersionStore(folder / "models")
     runs.wait_until(lambda: (store.latest(MODEL) or 0) > 2)
     number = promote(store)
     version, weights = store.get(MODEL, "production")
@@ -59,7 +59,7 @@ def test_a_tagged_version_survives_a_resume_and_can_be_served(tmp_path: Path, tr
 
     spec = make_policy_spec(load_config(folder), envs.spec("CartPole-v1"))
     server = WorkerServer("inference/0", experiment="e", trial="t", names=MemoryNames())
-    service = ModelService(server, folder / "versions", MODEL, policy=spec)
+    service = ModelService(server, folder / "models", MODEL, policy=spec)
     service.configure()
     obs = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
     answers: list[dict] = []

@@ -55,21 +55,3 @@ def test_torn_files_are_left_out(tmp_path: Path) -> None:
     assert (summary.algorithm, summary.steps, summary.status) == ("?", 5500, "lost")
     with pytest.raises(errors.TrainingError, match=r"config\.json cannot be read"):
         results.read_config(folder)
-
-
-def test_a_trial_is_found_by_name_and_by_path_and_a_typo_is_told_the_nearest(tmp_path: Path) -> None:
-    folder = make_trial(tmp_path / "monday")
-    (tmp_path / "something else").mkdir()
-    assert results.find_trained("monday", project=tmp_path) == folder
-    assert results.find_trained(str(folder)) == folder
-    with pytest.raises(errors.TrainingError, match="Did you mean 'monday'"):
-        results.find_trained("mondey", project=tmp_path)
-    with pytest.raises(errors.TrainingError, match="There are none"):
-        results.find_trained("mondey", project=tmp_path / "nowhere")
-
-
-def test_trials_are_listed_oldest_first(tmp_path: Path) -> None:
-    for age, name in enumerate(("tuesday", "monday", "sunday")):
-        folder = make_trial(tmp_path / name)
-        os.utime(folder / "config.json", (1e9 - age, 1e9 - age))
-    assert [folder.name for folder in results.trained_trials(tmp_path)] == ["sunday", "monday", "tuesday"]

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ludus.remote import trial as trials
+import ludus
+from ludus.trial import current as trials
 
 from .drivers import mentioning
 
@@ -13,7 +14,7 @@ from .drivers import mentioning
 @pytest.fixture
 def trial(tmp_path: Path) -> Iterator[trials.Trial]:
     """A trial driven by this process; at its end no worker of it may be left."""
-    made = trials.init(tmp_path, "t")
+    made = ludus.init(tmp_path, "t")
     yield made
     made.close()
     assert mentioning(str(tmp_path)) == []

@@ -17,8 +17,8 @@ import pytest
 
 import ludus
 from ludus import errors
-from ludus.remote import trial as trials
 from ludus.remote.buffer import SLICE_S, Buffer, _Push
+from ludus.trial import current as trials
 
 from .drivers import read_line, start, wait_until
 

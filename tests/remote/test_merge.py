@@ -15,9 +15,9 @@ import ludus
 from ludus import errors
 from ludus.experiment.metrics import _OWN, read_metrics
 from ludus.remote import merge as merging
-from ludus.remote import trial as trials
 from ludus.remote.figures import Figures
 from ludus.services.metrics.windows import Window, Windows
+from ludus.trial import current as trials
 
 from .drivers import finish, start
 

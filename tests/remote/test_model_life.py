@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 import torch
 
+import ludus
 from ludus import errors
 from ludus.remote import fake
-from ludus.remote import trial as trials
 from ludus.remote.model import RemoteModel
+from ludus.trial import current as trials
 
 ROW = np.ones(4, np.float32)
 
@@ -36,7 +37,7 @@ def forward(model: Any, row: Any = ROW) -> Any:
 def test_a_trial_that_was_deleted_begins_again_with_another_model(tmp_path: Path) -> None:
     for width in (2, 2, 5):
         before = set(threading.enumerate())
-        with trials.init(tmp_path, "again"):
+        with ludus.init(tmp_path, "again"):
             model = RemoteModel("net", torch.nn.Linear(4, width), (ROW,), local_mode=True)
             net = model.get_model()
             assert [model.publish_weights(net) for _ in range(3)] == [1, 2, 3]

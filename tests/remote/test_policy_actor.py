@@ -18,8 +18,8 @@ from ludus.experiment.player import Player
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.policies.policy import PolicySpec
 from ludus.learn.policies.served import ServedPolicy
-from ludus.remote import trial as trials
 from ludus.remote.policy_actor import PolicyActor
+from ludus.trial import current as trials
 
 POLICY = PolicySpec(obs=ArraySpec((2,), np.float32, -1.0, 1.0), action=Discrete(3))
 

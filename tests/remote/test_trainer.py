@@ -13,7 +13,7 @@ import pytest
 
 import ludus
 from ludus import errors
-from ludus.remote import trial as trials
+from ludus.trial import current as trials
 
 from .drivers import finish, is_alive, start, wait_until
 

@@ -11,8 +11,8 @@ import pytest
 
 import ludus
 from ludus import errors
-from ludus.experiment.claim import claimed
 from ludus.experiment.config import MAX_SEED
+from ludus.program.lock import LOCK_FILE, driving
 
 
 def test_a_misspelt_world_leaves_nothing_and_the_trials_name_free(tmp_path: Path) -> None:
@@ -45,12 +45,12 @@ SMALL = {"steps": 300, "num_envs": 8, "num_steps": 32, "eval_episodes": 2, "thre
 
 def test_a_trial_that_somebody_drives_is_neither_begun_nor_gone_on_with_by_another(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
-    with claimed(folder), pytest.raises(errors.ProgramError, match="'mine' is running"):
+    with driving(folder), pytest.raises(errors.ProgramError, match="'mine' is running"):
         ludus.train("ppo", "CartPole-v1", project=str(tmp_path), trial="mine", **SMALL)
-    assert [path.name for path in folder.iterdir() if path.is_file()] == [".lock"]
+    assert [path.name for path in folder.iterdir() if path.is_file()] == [LOCK_FILE]
     ludus.train("ppo", "CartPole-v1", project=str(tmp_path), trial="mine", **SMALL)
     (folder / "result.json").unlink()
-    with claimed(folder), pytest.raises(errors.ProgramError, match="'mine' is running"):
+    with driving(folder), pytest.raises(errors.ProgramError, match="'mine' is running"):
         ludus.resume("mine", project=str(tmp_path))
     assert ludus.resume("mine", project=str(tmp_path)).result["steps"] >= 300
 
@@ -146,7 +146,8 @@ def test_nor_does_it_where_the_run_is_spread(
     def delete(step: int, _values: dict[str, float]) -> None:
         if not deleted_at:
             deleted_at.append(step)
-            shutil.rmtree(folder)
+            folder.rename(tmp_path / "deleted")  # at once: to a folder that is being emptied, its processes still write
+            shutil.rmtree(tmp_path / "deleted")
 
     settings = {**SMALL, "steps": 30_000, **more}
     run = ludus.train(algorithm, "CartPole-v1", project=str(tmp_path), trial="mine", on_progress=delete, **settings)

@@ -25,7 +25,7 @@ from rich.table import Table
 from ludus import discovery, errors
 from ludus.discovery import names as naming
 from ludus.launch import status as launch_status
-from ludus.program import trial as trials
+from ludus.trial.find import find
 from ludus.workers import panel as panels
 
 __all__ = ["add_arguments", "run"]
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     if bool(args.settings) != (args.action == "reconfigure"):
         print("ludus ctl: reconfigure needs --set KEY=VALUE, and nothing else takes it", file=sys.stderr)
         return 2
-    folder = trials.find_trial(args.trial, project=args.project)
+    folder = find(args.trial, project=args.project)
     trial = folder.load()
     if not trial.is_live:
         raise errors.ProgramError(f"trial {trial.trial!r} is not running: {trial.ended or 'its driver is gone'}.")

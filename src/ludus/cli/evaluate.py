@@ -13,6 +13,7 @@ from ludus.cli import options, outcome
 from ludus.experiment import results
 from ludus.experiment.config import MAX_SEED
 from ludus.options import option
+from ludus.trial.find import find
 
 __all__ = ["add_arguments", "run"]
 
@@ -29,16 +30,18 @@ class _Episodes:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trial", metavar="TRIAL", help="its name in the project folder, or the path of its folder")
     options.add_options(parser, _Episodes())
+    parser.add_argument("--env", help="what is played, if the trial was not made by `ludus train`")
+    parser.add_argument("--model", default="policy", help="which of its models plays then")
     options.add_project(parser)
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of a sentence")
 
 
 def run(args: argparse.Namespace) -> int:
-    folder = results.find_trained(args.trial, project=args.project)
+    folder = find(args.trial, project=args.project).path
     from ludus.remote import training  # brings torch
 
     chosen = asdict(_Episodes()) | options.given_options(args, _Episodes())
-    result = training.evaluate(folder, project=args.project, **chosen)
+    result = training.evaluate(folder, project=args.project, env=args.env, model=args.model, **chosen)
     if args.json:
         print(json.dumps(result))
     else:

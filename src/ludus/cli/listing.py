@@ -17,6 +17,7 @@ from rich.table import Table
 from ludus.cli import options
 from ludus.command_line import command_line
 from ludus.experiment import results
+from ludus.trial.find import find_all
 
 __all__ = ["add_arguments", "run"]
 
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    folders = results.trained_trials(args.project)
+    folders = find_all(args.project, trained=True)
     if not folders:
         begin = command_line("train", "ppo", "CartPole-v1")
         print(f"There are no trials in {Path(args.project).absolute()}. Begin one with: {begin}")
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         table.add_column(column)
     for column in ("seed", "steps", "greedy", "sampled", "training"):  # the last three are returns
         table.add_column(column, justify="right")
-    trials = [results.summarise(folder) for folder in folders]
+    trials = [results.summarise(folder.path) for folder in folders]
     has_matches = any(trial.vs_random is not None for trial in trials)
     if has_matches:
         table.add_column("vs random", justify="right")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -12,8 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from ludus import errors
 from ludus.command_line import trial_command
 from ludus.experiment import progress, results
+from ludus.trial.find import find, find_all
 
 __all__ = ["OnProgress", "OnStatus", "Run", "add_arguments", "agents_and_matches", "follow", "process_began"]
 
@@ -150,8 +153,11 @@ def _spread(result: Mapping[str, Any], prefix: str) -> str:
 def _find(project: str, trial: str | None, *, began: float) -> Path | None:
     """The folder of the trial that was just stopped: the one that was named, or the newest begun since."""
     if trial is not None:
-        return next((path for path in (Path(project) / trial, Path(trial)) if path.is_dir()), None)
-    recent = [path for path in results.trained_trials(project) if path.stat().st_mtime >= began - 1.0]
+        with contextlib.suppress(errors.ProgramError):  # it was stopped before it was begun
+            return find(trial, project=project, trained=True).path
+        return None
+    paths = [folder.path for folder in find_all(project, trained=True)]
+    recent = [path for path in paths if path.stat().st_mtime >= began - 1.0]
     return recent[-1] if recent else None
 
 

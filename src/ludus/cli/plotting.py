@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ludus import errors
 from ludus.cli import options
-from ludus.experiment import results
+from ludus.trial.find import find
 
 __all__ = ["add_arguments", "run"]
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    folders = [results.find_trained(name, project=args.project) for name in args.trials]
+    folders = [find(name, project=args.project, trained=True).path for name in args.trials]
     if args.out is None and len(folders) > 1:
         raise errors.ConfigError("several trials are drawn into one file: say which with --out FILE.png.")
     from ludus.experiment import plot

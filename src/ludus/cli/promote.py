@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ludus.cli import options
+from ludus.trial.find import find
 
 __all__ = ["add_arguments", "add_common", "run"]
 
@@ -23,9 +24,12 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ludus.remote import promotion, training
+    from ludus.remote import promotion
+    from ludus.trial import trained
 
-    folder = training.find(args.trial, args.project).path
+    folder = find(args.trial, project=args.project).path
+    if args.model == trained.MODEL and not trained.is_published(folder):
+        trained.publish(folder)
     version = int(args.version) if args.version.isdecimal() else args.version
     number = promotion.promote(folder, args.model, version, tag=args.tag)
     print(f"{args.tag} of {args.model} is version {number} now; sessions that are live keep theirs")

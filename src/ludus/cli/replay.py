@@ -54,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
 def _actor(args: argparse.Namespace, head: dict[str, Any]) -> Any:
     """The actor class as it is now, with the arguments that it was served with, in its trial."""
     from ludus.launch import spec as specs
-    from ludus.program.trial import TrialFolder
-    from ludus.remote import trial
+    from ludus.program.folder import TrialFolder
+    from ludus.remote.init import init
     from ludus.remote.serving import load_actor
 
     folder = TrialFolder(Path(head.get("trial", "")))
@@ -65,7 +65,7 @@ def _actor(args: argparse.Namespace, head: dict[str, Any]) -> Any:
     spec_file = folder.spec_file(head.get("worker", ""))
     if spec_file.is_file():
         _cls, (_options, made, positional, given), _kwargs = specs.read_spec(spec_file).unpack()
-        trial.init(project=folder.path.parent, trial=folder.path.name)
+        init(project=folder.path.parent, trial=folder.path.name)
     if args.actor is not None:
         made, positional, given = load_actor(args.actor), (), {}
     if args.actor_args is not None:

@@ -8,6 +8,7 @@ from ludus.cli import options, outcome
 from ludus.envs import registry as envs_by_name
 from ludus.experiment import config as configs
 from ludus.experiment import results
+from ludus.trial.find import find
 
 __all__ = ["add_arguments", "run"]
 
@@ -22,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    folder = results.find_trained(args.trial, project=args.project)
+    folder = find(args.trial, project=args.project, trained=True).path
     train = results.read_config(folder)["train"]
     total_steps = int(train.get("steps", 1))
     env_args = configs.parse_env_args(train.get("env_args", "{}"), setting="env_args")

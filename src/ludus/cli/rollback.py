@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ludus.cli.promote import add_common
+from ludus.trial.find import find
 
 __all__ = ["add_arguments", "run"]
 
@@ -14,9 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ludus.remote import promotion, training
+    from ludus.remote import promotion
 
-    folder = training.find(args.trial, args.project).path
+    folder = find(args.trial, project=args.project).path
     number = promotion.rollback(folder, args.model, tag=args.tag)
     print(f"{args.tag} of {args.model} is version {number} again; sessions that are live keep theirs")
     return 0

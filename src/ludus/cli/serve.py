@@ -18,6 +18,7 @@ from ludus.cli import options
 from ludus.cli.extras import expect_installed
 from ludus.command_line import trial_command
 from ludus.options import option
+from ludus.trial.find import find
 
 if TYPE_CHECKING:
     from ludus.remote.model import RemoteModel
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--canary", action="append", default=[], metavar="TAG=PERCENT", help="give this share of new sessions to a tag"
     )
+    parser.add_argument("--model", default="policy", help="the policy that is served, by its name in the trial")
     parser.add_argument("--actor", metavar="MODULE:CLASS", help="an actor of your own, or FILE.py:CLASS")
     parser.add_argument("--actor-args", default="{}", metavar="JSON", help="arguments of the actor, as an object")
     options.add_options(parser, _Gateway())
@@ -62,22 +64,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     expect_installed("torch", extra="train")
     expect_installed("uvloop", "httptools", extra="serve")
-    from ludus.remote import stopping, training, trial
+    from ludus.remote.figures import Figures
     from ludus.remote.serving import serve
+    from ludus.trial import current as trials
+    from ludus.trial import wait
 
     canary = parse_canaries(args.canary)
     actor_args = parse_arguments(args.actor_args)
     chosen = asdict(_Gateway()) | options.given_options(args, _Gateway())
     for name in ("token", "secret"):
         chosen[name] = options.find_secret(name, chosen[name], chosen.pop(f"{name}_file"))
-    folder = training.find(args.trial, args.project).path
-    made = trial.init(project=folder.parent, trial=folder.name)
+    folder = find(args.trial, project=args.project).path
+    made = trials.open(project=folder.parent, trial=folder.name, metrics=Figures, join=False)
     remote = None
     try:
         remote = serve(
             folder,
             version=args.version,
             canary=canary,
+            model=args.model,
             actor=args.actor,
             actor_args=actor_args,
             trust=args.trust,
@@ -87,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps({"url": remote.url, "trial": str(folder)}), flush=True)
         else:
             print("\n".join(_describe(folder, args, canary, remote.url, chosen)), flush=True)
-        stopping.run_until_asked_to_stop()
+        wait.run_until_asked_to_stop()
     except KeyboardInterrupt:  # before it waited for that
         if remote is None:
             raise
@@ -104,11 +109,10 @@ def _describe(
     if args.actor is not None:
         share = "".join(f", {tag} for {part:.4g} of new sessions" for tag, part in canary.items())
         return [f"serving {folder.name} ({args.version}{share}) at {url}; Ctrl-C ends it"]
-    from ludus.experiment.wiring import MODEL
     from ludus.remote.example_request import example_curl
     from ludus.remote.model import RemoteModel
 
-    model = RemoteModel(MODEL)
+    model = RemoteModel(args.model)
     numbers = {tag: _number(model, tag) for tag in (args.version, *canary)}
     share = "".join(f", version {numbers[tag]} ({tag}) for {part:.4g} of new sessions" for tag, part in canary.items())
     lines = [

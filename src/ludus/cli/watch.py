@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from ludus.cli import options
 from ludus.cli.extras import expect_installed
-from ludus.experiment import half_blocks, results
+from ludus.experiment import half_blocks
 from ludus.options import option
+from ludus.trial.find import find
 
 if TYPE_CHECKING:
     from ludus.experiment.recording import Recording
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     chosen = _Episodes(**(asdict(_Episodes()) | options.given_options(args, _Episodes())))
-    folder = results.find_trained(args.trial, project=args.project)
+    folder = find(args.trial, project=args.project, trained=True).path
     expect_installed("torch", *(["PIL"] if args.gif else []), extra="train")
     from ludus.experiment import player, recording, training, watching  # bring torch
 

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus import envs
+from ludus import envs, errors, spelling
 from ludus.data import nest as nests
 from ludus.data.nest import Nest
 from ludus.data.spec import ArraySpec
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.training import load_config
 from ludus.learn.policies.policy import Policy
+from ludus.learn.policies.served import ServedPolicy
 
-__all__ = ["Player", "load_player"]
+__all__ = ["Player", "load_model_player", "load_player", "open_policy"]
 
 
 class Player:
@@ -56,3 +57,33 @@ def load_player(folder: Path) -> Player:
     policy = Policy(make_policy_spec(config, envs.spec(config.train.env, **config.env_args)))
     policy.load_weights(content["weights"])
     return Player(policy, num_steps=step)
+
+
+def load_model_player(folder: Path, model: str) -> Player:
+    """The newest version of a policy that a script made as a model of its trial. Raises as `open_policy` does."""
+    from ludus.models.versions.store import VersionStore
+
+    policy = open_policy(folder, model)
+    policy.load_weights(VersionStore(folder / "models").get(model)[1])
+    return Player(policy)
+
+
+def open_policy(folder: Path, model: str) -> ServedPolicy:
+    """A policy that is a model of its trial, with the weights that it was made with.
+
+    Raises `ConfigError` if there is no such model, or if it is not a policy.
+    """
+    from ludus.models.definition import ModelFolder
+
+    models = ModelFolder(folder / "models", model)
+    if not models.exists:
+        raise errors.ConfigError(
+            f"trial {folder.name!r} was not made by `ludus train`, and has no model {model!r}. "
+            f"{spelling.nearest(model, models.others())} Choose one with --model"
+        )
+    module = models.definition().module
+    if not isinstance(module, ServedPolicy):
+        raise errors.ConfigError(
+            f"the model {model!r} of trial {folder.name!r} is a {type(module).__name__}, not a policy (`ServedPolicy`)"
+        )
+    return module

@@ -1,6 +1,6 @@
 """What a trial's folder tells of it: what it was asked, how far it came, how it ended. Reads files only.
 
-find_trained("monday").name; [summarise(folder).status for folder in trained_trials("trials")]
+summarise(Path("trials/monday")).status
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from typing import Any, Literal
 
 from ludus import errors
 from ludus.experiment.metrics import read_last_metrics
+from ludus.program.process import is_alive
 
 __all__ = [
     "CONFIG_FILE",
     "RESULT_FILE",
     "TrialSummary",
     "differs_by_sampling",
-    "find_trained",
     "read_config",
     "spell_return",
     "summarise",
-    "trained_trials",
 ]
 
 CONFIG_FILE = "config.json"
@@ -58,25 +57,6 @@ class TrialSummary:
     vs_random: float | None  # where agents compete: the share of games won against random play
     status: Status
     age_s: float
-
-
-def trained_trials(project: str | Path) -> list[Path]:
-    """The folders of all training trials of a project, oldest first."""
-    configs = sorted(Path(project).glob(f"*/{CONFIG_FILE}"), key=lambda path: (path.stat().st_mtime, path))
-    return [path.parent for path in configs]
-
-
-def find_trained(name: str, *, project: str | Path = "trials") -> Path:
-    """The folder of a training trial, given its name under `project` or its path; a typo is told the nearest name."""
-    for path in (Path(project) / name, Path(name)):
-        if (path / CONFIG_FILE).is_file():
-            return path.absolute()
-    from ludus.discovery import names as naming
-
-    known = [folder.name for folder in trained_trials(project)]
-    raise errors.TrainingError(
-        f"there is no trial {name!r} in {Path(project).absolute()}. {naming.nearest(Path(name).name, known)}"
-    )
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -181,12 +161,9 @@ def _is_driven(folder: Path) -> bool:
     if trial.get("driver_host") != os.uname().nodename:
         return True
     try:
-        os.kill(int(trial["driver_pid"]), 0)
-    except (ProcessLookupError, KeyError, ValueError, TypeError):
+        return is_alive(int(trial["driver_pid"]), trial.get("driver_start"))
+    except (KeyError, ValueError, TypeError):
         return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _checkpoints(folder: Path) -> list[dict[str, Any]]:

@@ -227,7 +227,7 @@ class TrainerFactory:
         policy = Policy(self.policy, seed=config.train.seed)
         learner = make_learner(config, policy, ranks=ranks)
         is_publisher = rank == 0 and config.num_simulators
-        weights = WeightsService(self.folder / "versions", durable=False) if is_publisher else None  # see checkpoints
+        weights = WeightsService(self.folder / "models", durable=False) if is_publisher else None  # see checkpoints
         publish = _publisher(weights) if weights is not None else None
         host = ServiceHost(weights, "weights/0", beside=server) if weights is not None else None
         if host is not None and config.flow == "sync":

@@ -27,8 +27,8 @@ from ludus import core, discovery
 from ludus.launch import lifeline as lifelines
 from ludus.launch import spec as specs
 from ludus.launch import supervisor
+from ludus.program import folder as folders
 from ludus.program import program as programs
-from ludus.program import trial
 from ludus.rpc import address
 from ludus.telemetry import logs, relay
 from ludus.workers import context, heartbeat, remote, server
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
     ask_exit = ExitRequest()
     lifeline = lifelines.Lifeline(int(argv[1]), ask_exit=ask_exit, parent_pid=os.getppid())
     lifeline.start()
-    folder = trial.TrialFolder(Path(spec.folder))
+    folder = folders.TrialFolder(Path(spec.folder))
     logs.log_process(spec.worker, folder.log_file(spec.worker))
     pipe = PulsePipe(int(argv[2]))
     logging.getLogger().addHandler(relay.RelayHandler(lambda line: pipe.send(LOG_MARK + line + b"\n")))
@@ -118,10 +118,10 @@ class PulsePipe:
                 self._rest = line[os.write(self._fd, line) :]
 
 
-def _write_end(folder: trial.TrialFolder, worker: str, end: supervisor.End, pipe: PulsePipe) -> None:
+def _write_end(folder: folders.TrialFolder, worker: str, end: supervisor.End, pipe: PulsePipe) -> None:
     content = json.dumps(asdict(end)).encode()
     try:
-        trial.write_private(folder.end_file(worker), content)
+        folders.write_private(folder.end_file(worker), content)
     except OSError as error:  # a full disk, perhaps: the driver is told by the pipe
         _LOG.error("how this worker ended cannot be written to %s: %s", folder.path, error)
         pipe.send(END_MARK + content + b"\n")
@@ -138,7 +138,7 @@ def live(
 
     Without `names`, this process has that one worker only, and belongs to its trial. `pulse` describes its loop.
     """
-    log_file = trial.TrialFolder(Path(spec.folder)).log_file(spec.worker)
+    log_file = folders.TrialFolder(Path(spec.folder)).log_file(spec.worker)
     log_start = logs.size(log_file)
     try:
         with contextlib.ExitStack() as stack:

@@ -24,12 +24,12 @@ from typing import IO, Protocol, Self
 
 import ludus
 from ludus import core, discovery
-from ludus.launch import child, forks, guard, lock, supervisor
+from ludus.launch import child, forks, guard, supervisor
 from ludus.launch import run as runs
 from ludus.launch import spec as specs
 from ludus.launch import vitals as vital_signs
+from ludus.program import folder as folders
 from ludus.program import program as programs
-from ludus.program import trial as trials
 from ludus.telemetry import logs, relay
 from ludus.workers import context, heartbeat
 
@@ -51,6 +51,7 @@ def launch(
     secret: str | None = None,
     on_event: Callable[[supervisor.Event], None] | None = None,
     within: runs.Place | None = None,
+    is_held: bool = False,
 ) -> runs.Run:
     """Run `program` on this machine; returns at once, with its workers on their way.
 
@@ -61,14 +62,14 @@ def launch(
     listen_host: what the workers' servers bind to; anything but loopback needs a `secret`.
     on_event: told of starts, crashes and ends, from the supervisor's thread.
     within: a trial that is there already, to run this program in beside others. Instead of all that says where.
+    is_held: the caller holds the lock of the folder `project/trial` already (`program.lock.driving`).
     """
     program.validate()
     with contextlib.ExitStack() as stack:
         if within is not None:
             folder, url, listen_host, secret = within.folder, within.names_url, within.host, within.secret
         else:
-            folder = trials.TrialFolder.create(project, trial)
-            stack.enter_context(lock.driving(folder.path))
+            folder = runs.take_up(stack, project, trial, is_held=is_held)
             url = runs.open_names(stack, names_url, host=listen_host, secret=secret)
         told = specs.make_specs(program, folder, names_url=url, host=listen_host, secret=secret)
         start: supervisor.Start
@@ -93,7 +94,7 @@ class _Processes:
     """Starts worker processes, and holds the pipe by which they notice that this one is gone."""
 
     def __init__(
-        self, program: programs.Program, told: Mapping[str, specs.WorkerSpec], folder: trials.TrialFolder
+        self, program: programs.Program, told: Mapping[str, specs.WorkerSpec], folder: folders.TrialFolder
     ) -> None:
         self._told = told
         self._folder = folder
@@ -295,7 +296,7 @@ class _Process:
     def __init__(
         self,
         made: _Made,
-        folder: trials.TrialFolder,
+        folder: folders.TrialFolder,
         worker: str,
         ended: Callable[[supervisor.End], None],
         *,
@@ -386,7 +387,7 @@ class _Process:
 class _Threads:
     """Starts workers as threads of this process, which share its view of the names."""
 
-    def __init__(self, told: Mapping[str, specs.WorkerSpec], folder: trials.TrialFolder, names_url: str) -> None:
+    def __init__(self, told: Mapping[str, specs.WorkerSpec], folder: folders.TrialFolder, names_url: str) -> None:
         self._told = told
         self._folder = folder
         self._names = discovery.connect(names_url)

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ludus import core, errors
-from ludus.launch import child, lifeline, lock, supervisor
+from ludus.launch import child, lifeline, supervisor
 from ludus.launch import run as runs
 from ludus.launch import spec as specs
 from ludus.launch import vitals as vital_signs
+from ludus.program import folder as folders
 from ludus.program import program as programs
-from ludus.program import trial as trials
 from ludus.telemetry import logs, relay
 from ludus.workers import heartbeat
 
@@ -66,6 +66,7 @@ def launch(
     max_placement_s: float = 60.0,
     on_event: Callable[[supervisor.Event], None] | None = None,
     within: runs.Place | None = None,
+    is_held: bool = False,
 ) -> runs.Run:
     """Run `program` on a Ray cluster; returns at once, with its workers on their way.
 
@@ -75,7 +76,7 @@ def launch(
     secret: what the workers' traffic is encrypted with; without it, one is made up for this run.
     runtime_env: Ray's, for code and packages that the cluster's machines do not have.
     max_placement_s: a worker for which no machine is found in this time has failed.
-    within: as for `launch.local`; whoever made that trial has called `connected`.
+    within: as for `launch.local`; whoever made that trial has called `connected`. is_held: as for `launch.local`.
     """
     program.validate()
     ray = _import_ray()
@@ -85,8 +86,7 @@ def launch(
             folder, url, host, secret = within.folder, within.names_url, within.host, within.secret
             is_own = not within.reserves
         else:
-            folder = trials.TrialFolder.create(project, trial)
-            stack.enter_context(lock.driving(folder.path))
+            folder = runs.take_up(stack, project, trial, is_held=is_held)
             address = address or os.environ.get("RAY_ADDRESS")
             is_own = not ray.is_initialized() and address is None
             if not ray.is_initialized():
@@ -164,7 +164,7 @@ class _Host:
 
     def live(self, spec: specs.WorkerSpec, driver: tuple[str, int]) -> supervisor.End:
         """The whole life of the worker; see `ludus.launch.child`."""
-        logs.log_process(spec.worker, trials.TrialFolder(Path(spec.folder)).log_file(spec.worker))
+        logs.log_process(spec.worker, folders.TrialFolder(Path(spec.folder)).log_file(spec.worker))
         logging.getLogger().addHandler(relay.RelayHandler(self._warnings.append))
         with lifeline.connect_lifeline(driver, secret=spec.secret) as line:
             watch = lifeline.Lifeline(line.fileno(), ask_exit=self._ask_exit)
@@ -277,7 +277,7 @@ class _Actor:
         self._died_on = died_on
         self._warnings = warnings
         self._place: _Place | None = None  # once it is known
-        self._log_file = trials.TrialFolder(Path(spec.folder)).log_file(spec.worker)
+        self._log_file = folders.TrialFolder(Path(spec.folder)).log_file(spec.worker)
         self._log_start = logs.size(self._log_file)
         self._has_ended = False
         self._asked: Any = None  # for its last beat, and not yet answered

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import types
 from collections.abc import Callable
@@ -16,11 +15,12 @@ from ludus import core, discovery, errors
 from ludus.discovery import registry
 from ludus.launch import signals, status
 from ludus.launch import supervisor as supervisors
+from ludus.program import folder as folders
+from ludus.program import lock
 from ludus.program import program as programs
-from ludus.program import trial as trials
 from ludus.workers import panel, remote
 
-__all__ = ["Place", "Run", "begin", "open_names"]
+__all__ = ["Place", "Run", "begin", "open_names", "take_up"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Place:
     an engine that places workers should count their CPUs.
     """
 
-    folder: trials.TrialFolder
+    folder: folders.TrialFolder
     names_url: str
     host: str = "127.0.0.1"
     secret: str | None = None
@@ -52,8 +52,8 @@ class Run:
     def __init__(
         self,
         program: programs.Program,
-        trial: trials.Trial,
-        folder: trials.TrialFolder,
+        trial: folders.TrialRecord,
+        folder: folders.TrialFolder,
         supervisor: supervisors.Supervisor,
         resources: contextlib.ExitStack,
         *,
@@ -196,9 +196,22 @@ def open_names(
     return server.url
 
 
+def take_up(
+    stack: contextlib.ExitStack, project: str | Path, trial: str | None, *, is_held: bool
+) -> folders.TrialFolder:
+    """The folder of a run, whose lock `stack` holds from now on, unless the caller of the engine holds it."""
+    if is_held and trial is not None:
+        folder = folders.TrialFolder(Path(project).absolute() / trial)
+        folder.make()
+        return folder
+    folder = folders.TrialFolder.create(project, trial)
+    stack.enter_context(lock.driving(folder.path))
+    return folder
+
+
 def begin(
     program: programs.Program,
-    folder: trials.TrialFolder,
+    folder: folders.TrialFolder,
     stack: contextlib.ExitStack,
     start: supervisors.Start,
     *,
@@ -209,15 +222,8 @@ def begin(
     is_within: bool = False,
 ) -> Run:
     """Write the trial down, unless others have; start the supervisor; from here on the run owns what `stack` holds."""
-    trial = trials.Trial(
-        experiment=program.name,
-        trial=folder.path.name,
-        names_url=names_url,
-        engine=engine,
-        driver_pid=os.getpid(),
-        driver_start=trials.process_start(os.getpid()),
-        driver_host=os.uname().nodename,
-        secret=secret,
+    trial = folders.TrialRecord.own(
+        folder.path, experiment=program.name, names_url=names_url, engine=engine, secret=secret
     )
     if not is_within:
         folder.save(trial)

@@ -13,8 +13,8 @@ from typing import Any
 import cloudpickle
 
 from ludus import errors
+from ludus.program import folder as folders
 from ludus.program import program as programs
-from ludus.program import trial as trials
 
 __all__ = ["WorkerSpec", "make_specs", "pack", "read_spec", "write_spec"]
 
@@ -55,7 +55,7 @@ def pack(node: programs.Node) -> bytes:
 
 def make_specs(
     program: programs.Program,
-    folder: trials.TrialFolder,
+    folder: folders.TrialFolder,
     *,
     names_url: str,
     host: str,
@@ -82,7 +82,7 @@ def make_specs(
 
 
 def write_spec(path: Path, spec: WorkerSpec) -> None:
-    trials.write_private(path, pickle.dumps(spec))
+    folders.write_private(path, pickle.dumps(spec))
 
 
 def read_spec(path: Path) -> WorkerSpec:

@@ -31,13 +31,14 @@ import torch
 from numpy.typing import NDArray
 
 from ludus import data, errors, files
+from ludus.data.digest import digest
 from ludus.data.rows import RowLayout
 from ludus.models import layer_definition, policy_definition, verify
 from ludus.models.backends import Source
 from ludus.models.settings import ModelSettings
 from ludus.models.torch_weights import as_arrays, difference
 from ludus.models.versions.store import VersionStore, check_model
-from ludus.program import trial as trials
+from ludus.program import folder as folders
 from ludus.program import trust as trusts
 
 __all__ = ["Definition", "ModelFolder"]
@@ -118,10 +119,49 @@ class ModelFolder:
             else:
                 self.check(store.get(self.name)[1], weights)
             if changed != known or is_new:
-                trials.write_private(self.folder / self.name / _SETTINGS, json.dumps(asdict(changed)).encode())
+                folders.write_private(self.folder / self.name / _SETTINGS, json.dumps(asdict(changed)).encode())
             if is_new:
-                trials.write_private(self.path, packed)
+                folders.write_private(self.path, packed)
         return is_new
+
+    def adopt(self, definition: Definition, settings: Mapping[str, Any], *, number: int | None) -> None:
+        """Have the model here with the weights of `definition`, which a training run made, as a version.
+
+        They are the newest one from now on, unless they were published before, here or by the run itself, whose newest
+        version goes before its newest checkpoint. `number`: what the run calls these weights; `None`: the run publishes
+        nothing itself, so it is the next. `settings` hold if the model is new. Doing it again changes nothing, and so
+        does a kill on the way.
+        """
+        weights = as_arrays(definition.module)
+        packed = self._pack(definition)
+        if not self.exists:
+            verify.check_example(_unpack(packed).source())
+        elif policy_definition.is_plain(definition.module):
+            self.replace_code(definition)
+        files.make_folder(self.folder)
+        trusts.close_to_others(self.folder)
+        with files.lock(self.folder / f".{self.name}.lock"):
+            is_new = not self.exists
+            changed = ModelSettings().changed(settings) if is_new else self.settings()
+            store = VersionStore(self.folder, keep=changed.keep)
+            self._adopt_weights(store, weights, number)
+            if is_new:
+                folders.write_private(self.folder / self.name / _SETTINGS, json.dumps(asdict(changed)).encode())
+                folders.write_private(self.path, packed)
+
+    def _adopt_weights(self, store: VersionStore, weights: Mapping[str, NDArray[Any]], number: int | None) -> None:
+        try:
+            newest, known = store.get(self.name)
+        except errors.DataError as error:
+            if store.versions(self.name) or self.exists:
+                _LOG.warning(
+                    "no version of %r can be used: %s The newest checkpoint is published again.", self.name, error
+                )
+            store.publish(self.name, weights, number=max(store.rewind(self.name, None), number or 0))
+            return
+        self.check(known, weights)
+        if newest.digest != digest(dict(weights)) and (number is None or number > newest.number):
+            store.publish(self.name, weights, number=number)
 
     def check(self, wanted: Mapping[str, NDArray[Any]], given: Mapping[str, NDArray[Any]]) -> None:
         """Raise `DataError` unless these weights fit the model."""
@@ -144,7 +184,7 @@ class ModelFolder:
         else:
             if kind != _CODE:
                 return
-        trials.write_private(self.path, self._pack(definition))
+        folders.write_private(self.path, self._pack(definition))
 
     def trust(self) -> None:
         """The user agrees to run the code of this definition: seal it, so that other processes run it, too.
@@ -154,7 +194,7 @@ class ModelFolder:
         kind, body, _ = _parse(trusts.read_private(self.path))
         if kind == _CODE:
             _LOG.warning("%s contains code, which is run from now on, as you have agreed to.", self.path)
-            trials.write_private(self.path, _join(_CODE, body))
+            folders.write_private(self.path, _join(_CODE, body))
 
     def _pack(self, definition: Definition) -> bytes:
         args, kwargs = definition.forward_args, dict(definition.forward_kwargs)

@@ -29,7 +29,7 @@ from ludus.gateway.session_core import SessionLimits
 from ludus.gateway.watch import Watch
 from ludus.launch.run import Run
 from ludus.program.program import Program, Resources, RestartPolicy
-from ludus.remote import trial as trials
+from ludus.trial import current as trials
 
 __all__ = ["RemoteActor"]
 

@@ -23,12 +23,12 @@ from typing import Any
 
 from ludus import errors
 from ludus.data.nest import Nest
-from ludus.remote import trial as trials
 from ludus.remote.adapters import SLICE_S, BatchBuffer, Buffer, PrefetchBuffer, TorchTensorBuffer
-from ludus.remote.driver import check_count, check_name
 from ludus.rpc.aio import AsyncRpcClient
 from ludus.rpc.client import Pending, wait_any
 from ludus.rpc.link import Link
+from ludus.trial import current as trials
+from ludus.trial.driver import check_count, check_name
 
 __all__ = ["BatchBuffer", "Buffer", "PrefetchBuffer", "RemoteBuffer", "TorchTensorBuffer"]
 

@@ -18,7 +18,7 @@ from ludus import errors
 from ludus.services.metrics.windows import RESERVED, Description, Windows, check_description
 
 if TYPE_CHECKING:
-    from ludus.remote.trial import Trial
+    from ludus.trial.current import Trial
 
 __all__ = ["flush", "merge"]
 
@@ -118,7 +118,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 def _start() -> None:
     global _sender
-    from ludus.remote import trial as trials  # which flushes when it is closed
+    from ludus.trial import current as trials  # which flushes when it is closed
 
     with _starting:
         if _sender is None:

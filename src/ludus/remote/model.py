@@ -40,7 +40,7 @@ _LOOK_EVERY_S = 0.05
 
 
 class _Trial(Protocol):
-    """What is needed of `ludus.remote.trial.Trial`."""
+    """What is needed of `ludus.trial.current.Trial`."""
 
     folder: Path
 
@@ -329,7 +329,7 @@ def _find(name: str, given: Mapping[str, Any], timeout_s: float) -> RemoteModel:
 
 
 def _current_trial() -> _Trial:
-    from ludus.remote import trial as trials
+    from ludus.trial import current as trials
 
     found: _Trial = trials.current()
     return found

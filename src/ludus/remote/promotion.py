@@ -30,8 +30,9 @@ def promote(
     `by_default`: nobody asked for this version; the tag goes on following the newest.
     """
     store = VersionStore(folder / "models")
-    number = store.resolve(model, version)
-    store.tag(model, tag, number)
+    with store.hold(model, version) as held:  # a run that trains may replace it just now
+        number = held.number
+        store.tag(model, tag, number)
     known = history(folder, model, tag=tag)
     if not known or known[-1] != number or (not by_default and not is_chosen(folder, model, tag=tag)):
         _note(folder, model, tag, number, by_default=by_default)

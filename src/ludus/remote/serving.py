@@ -2,64 +2,53 @@
 
 from __future__ import annotations
 
-import logging
 import ssl
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ludus import envs, errors
+from ludus import errors
 from ludus.command_line import trial_command
-from ludus.data.digest import digest
 from ludus.data.lookup import load_attribute
-from ludus.experiment.checkpoints import CheckpointStore
-from ludus.experiment.training import load_config, trust_config
-from ludus.experiment.wiring import MODEL, make_policy_spec
+from ludus.experiment.player import open_policy
+from ludus.experiment.training import trust_config
 from ludus.gateway.client import check_header
 from ludus.gateway.router import Router
 from ludus.gateway.session import FOLLOW
-from ludus.learn.policies.served import ServedPolicy
-from ludus.models import policy_definition
-from ludus.models.definition import Definition, ModelFolder
+from ludus.models.definition import ModelFolder
 from ludus.models.versions.store import LATEST, VersionStore
 from ludus.remote import promotion
 from ludus.remote.actor import RemoteActor
 from ludus.remote.model import RemoteModel
 from ludus.remote.policy_actor import PolicyActor
+from ludus.trial import trained
+from ludus.trial.trained import MODEL
 
 __all__ = ["load_actor", "publish_trained", "serve", "shares_of", "trust_trial"]
 
-_LOG = logging.getLogger(__name__)
-
 
 def publish_trained(folder: Path) -> RemoteModel:
-    """The policy of a training run as a named model of its trial: its newest checkpoint is the newest version."""
-    config = load_config(folder)
-    world = envs.spec(config.train.env, **config.env_args)
-    _step, content = CheckpointStore(folder / "checkpoints").load()
-    policy = ServedPolicy(make_policy_spec(config, world), has_mask=world.has_mask)
-    policy.load_weights(content["weights"])
-    weights = policy.weights()
-    models = ModelFolder(folder / "models", MODEL)
-    if policy_definition.is_plain(policy):  # no code of the folder's own is needed
-        models.replace_code(Definition(module=policy, forward_args=policy.example()))
-    store = VersionStore(folder / "models")
-    if models.exists:
-        try:
-            store.get(MODEL)
-        except errors.DataError as error:
-            _LOG.warning("no version of the policy can be used: %s The newest checkpoint is version 0 again.", error)
-            store.publish(MODEL, weights, number=store.rewind(MODEL, None))
-    model = RemoteModel(MODEL, policy, forward_args=policy.example(), local_mode=True)
-    if store.get(MODEL)[0].digest != digest(weights):
-        model.publish_weights(weights)
-    return model
+    """The policy of a training run as a named model of its trial; see `trial.trained`."""
+    trained.publish(folder)
+    return RemoteModel(MODEL, local_mode=True)
+
+
+def _open_policy(folder: Path, name: str) -> None:
+    """Have a policy in the trial under this name: that of its training run, or one that a script made."""
+    if name == MODEL and (folder / "config.json").is_file():
+        publish_trained(folder)
+        return
+    try:
+        open_policy(folder, name)
+    except errors.ConfigError as error:
+        raise errors.ConfigError(f"{error}. Whatever is not a policy is served by an --actor of your own") from None
 
 
 def trust_trial(folder: Path) -> None:
     """The user agrees to run the code that the files of this trial contain or name."""
-    trust_config(folder)
+    if (folder / "config.json").is_file():
+        trust_config(folder)
     models = folder / "models"
     for path in sorted(models.glob("*.definition")):
         ModelFolder(models, path.stem).trust()
@@ -94,6 +83,7 @@ def serve(
     *,
     version: str = promotion.PRODUCTION,
     canary: Mapping[str, float] | None = None,
+    model: str = MODEL,
     actor: str | None = None,
     actor_args: Mapping[str, Any] | None = None,
     trust: bool = False,
@@ -101,10 +91,10 @@ def serve(
 ) -> RemoteActor:
     """Serve a trial that `ludus.init` was called for; `gateway` are the arguments of `RemoteActor`.
 
-    A training run is served by a `PolicyActor`; another trial needs its `actor`, as `module:Class`. The tag
-    `production` stands for the newest version, until `promote` or `rollback` moves it. `trust`: run code of the trial
-    that was made by another user or on another machine, from now on. What is wrong raises
-    `ConfigError` before any process is started.
+    A policy, of a training run or made by a script as a model, is served by a `PolicyActor`; whatever else needs an
+    `actor` of its own, as `module:Class`. The tag `production` of `model` stands for the newest version, until
+    `promote` or `rollback` moves it. `trust`: run code of the trial that was made by another user or on another
+    machine, from now on. What is wrong raises `ConfigError` before any process is started.
     """
     shares = shares_of(version, canary or {})
     Router(shares)  # says whether these are shares
@@ -113,13 +103,13 @@ def serve(
     if trust:
         trust_trial(folder)
     if actor is None:
-        publish_trained(folder)
-        if not promotion.is_chosen(folder, MODEL):
-            promotion.promote(folder, MODEL, by_default=True)
+        _open_policy(folder, model)
+        if not promotion.is_chosen(folder, model):
+            promotion.promote(folder, model, by_default=True)
         made: Any = PolicyActor
-        arguments: dict[str, Any] = {"model": MODEL, **(actor_args or {})}
+        arguments: dict[str, Any] = {"model": model, **(actor_args or {})}
         route = shares
-        _check_versions(folder, route, [MODEL])
+        _check_versions(folder, route, [model])
     else:
         made = load_actor(actor)
         arguments = dict(actor_args or {})

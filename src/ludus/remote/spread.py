@@ -14,7 +14,7 @@ from ludus.experiment import wiring
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
 from ludus.experiment.status import BUSY_AFTER_S
-from ludus.program import trial as trials
+from ludus.program import folder as trials
 
 __all__ = ["run"]
 
@@ -37,7 +37,7 @@ def run(
     engine = launch.ray if config.train.engine == "ray" else launch.local
     idle: dict[str, float] = {}
     last: Mapping[str, float] = {}
-    with engine(program, trial=folder.path.name, project=folder.path.parent) as running:
+    with engine(program, trial=folder.path.name, project=folder.path.parent, is_held=True) as running:
         try:
             while not running.wait(_LOOK_EVERY_S):
                 # By heartbeats: a trainer in a long update answers no calls.

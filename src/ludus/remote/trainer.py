@@ -28,9 +28,9 @@ from ludus import errors, launch
 from ludus.core import WorkerStatus
 from ludus.discovery import names as naming
 from ludus.program.program import Program, Resources, RestartPolicy
-from ludus.remote import trial as trials
-from ludus.remote.driver import Stage, check_count, check_name
 from ludus.rpc import address
+from ludus.trial import current as trials
+from ludus.trial.driver import Stage, check_count, check_name
 from ludus.workers.server import WorkerServer
 from ludus.workers.worker import Worker
 

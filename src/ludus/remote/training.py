@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,10 +17,11 @@ from typing import Any
 
 from ludus import errors
 from ludus.command_line import trial_command
-from ludus.experiment import claim
 from ludus.experiment import config as configs
-from ludus.program import trial as trials
-from ludus.remote import interrupts
+from ludus.program import folder as folders
+from ludus.program import lock
+from ludus.trial import interrupts
+from ludus.trial.find import find
 
 __all__ = ["TrainingRun", "evaluate", "resume", "train"]
 
@@ -69,8 +69,8 @@ def train(
     """
     began = time.time() if began is None else began
     config = configs.resolve(algorithm, env, settings)
-    folder = trials.TrialFolder.create(config.train.project, config.train.trial)
-    with claim.claimed(folder.path):
+    folder = folders.TrialFolder.create(config.train.project, config.train.trial)
+    with lock.driving(folder.path):
         if (folder.path / "config.json").exists():
             raise errors.ConfigError(
                 f"trial {folder.path.name!r} is there already; go on with it ({trial_command('resume', folder.path)}), "
@@ -98,7 +98,7 @@ def resume(
     run the files of code that its config names, though it was made by another user or on another machine.
     """
     began = time.time() if began is None else began
-    folder = find(trial, project)
+    folder = find(trial, project=project, trained=True)
     from ludus.experiment.training import load_config, trust_config
 
     if trust:
@@ -106,7 +106,7 @@ def resume(
     config = load_config(folder.path)
     if (result := _read_result(folder.path)) is not None:
         return TrainingRun(folder.path, result)
-    with claim.claimed(folder.path):
+    with lock.driving(folder.path):
         if (known := folder.find()) is not None and known.is_live:
             raise errors.ProgramError(
                 f"trial {folder.path.name!r} is running: process {known.driver_pid} on {known.driver_host} drives it."
@@ -128,19 +128,19 @@ def evaluate(
     greedy: bool = True,
     max_steps: int | None = None,
     env_args: str | Mapping[str, Any] = "{}",
+    env: str | None = None,
+    model: str = "policy",
 ) -> dict[str, Any]:
     """Play episodes with a trial's newest weights, none longer than `max_steps`; `None`: as the trial has it.
 
     `env_args`, a mapping or its JSON, go over the arguments that the trial's evaluation has: on ALE, unclipped rewards.
     Of several agents each has its `return_mean/AGENT`; where they compete, `vs_random` is the share of games won
-    against random play.
+    against random play. A trial that was not trained plays a policy that a script made as its `model`, in `env`.
     """
-    folder = find(trial, project)
-    from ludus.experiment import evaluation, matches, player
-    from ludus.experiment.training import load_config
+    folder = find(trial, project=project)
+    from ludus.experiment import evaluation, matches
 
-    loaded = player.load_player(folder.path)
-    config = load_config(folder.path)
+    loaded, config = _load_for_evaluation(folder.path, env, model)
     options: dict[str, Any] = {
         "seed": seed,
         "max_steps": max_steps,
@@ -175,17 +175,35 @@ def evaluate(
     return result
 
 
-def find(trial: str | Path, project: str) -> trials.TrialFolder:
-    """The folder of a training run, by its name or path."""
-    for path in (Path(trial), Path(project) / trial):
-        if (path / "config.json").is_file():
-            return trials.TrialFolder(path.absolute())
-    return trials.find_trial(str(trial), project=project)
+def _load_for_evaluation(folder: Path, env: str | None, model: str) -> tuple[Any, configs.Config]:
+    """The player, and a config that says what it plays."""
+    from ludus import envs
+    from ludus.data import nest as nests
+    from ludus.experiment import player
+    from ludus.experiment.training import load_config
+
+    def shapes(obs: Any) -> list[Any]:
+        return [(leaf.shape, leaf.dtype) for leaf in nests.leaves(obs)]
+
+    if (folder / "config.json").is_file():
+        if env is not None:
+            raise errors.ConfigError(f"trial {folder.name!r} has an environment of its own: leave env={env!r} out.")
+        return player.load_player(folder), load_config(folder)
+    loaded = player.load_model_player(folder, model)
+    if env is None:
+        raise errors.ConfigError(f"trial {folder.name!r} was not made by `ludus train`: say what it plays, by its env.")
+    config = configs.resolve("ppo", env, {})
+    wanted, given = loaded.policy.spec.obs, envs.spec(env, **config.env_args).obs
+    if shapes(wanted) != shapes(given):
+        raise errors.ConfigError(
+            f"the policy {model!r} of trial {folder.name!r} sees {wanted}, and {env} shows {given}."
+        )
+    return loaded, config
 
 
 def _run(
     config: configs.Config,
-    folder: trials.TrialFolder,
+    folder: folders.TrialFolder,
     *,
     began: float,
     on_progress: OnProgress | None,
@@ -240,19 +258,9 @@ def _run(
         folder.mark_ended(ended)
 
 
-def _mark(folder: trials.TrialFolder, config: configs.Config) -> None:
+def _mark(folder: folders.TrialFolder, config: configs.Config) -> None:
     """Say who drives the trial, so that nobody else does meanwhile."""
-    folder.save(
-        trials.Trial(
-            experiment="train",
-            trial=folder.path.name,
-            names_url="memory://",
-            engine="embedded",
-            driver_pid=os.getpid(),
-            driver_start=trials.process_start(os.getpid()),
-            driver_host=os.uname().nodename,
-        )
-    )
+    folder.save(folders.TrialRecord.own(folder.path, experiment="train", names_url="memory://", engine="embedded"))
     folder.save_program({"program": "train", "nodes": [], "edges": [], "config": config.to_json()})
 
 
@@ -260,7 +268,7 @@ def _forget(folder: Path) -> None:
     """Take back what was written of a run that could not even begin, so that its name is free for the next try."""
     if (folder / "metrics.jsonl").exists() or any((folder / "checkpoints").glob("*")):
         return
-    for name in ("config.json", "config.seal", "versions.json", "trial.json", "program.json", claim.LOCK_FILE):
+    for name in ("config.json", "config.seal", "versions.json", "trial.json", "program.json", lock.LOCK_FILE):
         (folder / name).unlink(missing_ok=True)
     for path in (folder / "checkpoints", folder / "logs", folder / "workers", folder):
         with contextlib.suppress(OSError):  # it holds something that is not ours to remove, or was never made

@@ -23,7 +23,7 @@ from ludus.data import nest as nests
 from ludus.data.nest import Nest, Structure
 from ludus.models.backends.backend import BackendUnavailable, Source, to_arrays, to_tensors
 from ludus.models.backends.eager import with_weights
-from ludus.program import trial as trials
+from ludus.program import folder as folders
 
 __all__ = ["WEIGHT", "OnnxBackend", "export"]
 
@@ -131,8 +131,8 @@ def _exported(source: Source, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
             kept = _read_export(source.export)
             if kept is None:
                 kept = export(source.module, args, kwargs)
-                trials.write_private(source.export, kept)
-                trials.write_private(_checksum_path(source.export), _checksum(kept))
+                folders.write_private(source.export, kept)
+                folders.write_private(_checksum_path(source.export), _checksum(kept))
             return kept
     except Exception as error:
         raise BackendUnavailable(f"the module cannot be exported to ONNX: {type(error).__name__}: {error}") from error

@@ -306,9 +306,11 @@ class VersionStore:
         """Name a version, so that it stays. A name that is taken moves. Raises `DataError` if it is not there."""
         check_tag(name)
         with files.lock(self._made_folder(model) / _LOCK):
-            if self._path(model, number) is None:
+            path = self._path(model, number)
+            if path is None:
                 raise errors.DataError(self._missing(model, number))
-            self._write_tags(model, {**self.tags(model), name: number})
+            _sync_file(path)  # its publisher may have left that out, and what has a tag is to survive a power cut
+            self._write_tags(model, {**self.tags(model), name: number}, durable=True)
 
     def untag(self, model: str, name: str) -> None:
         """Remove a tag; its version goes with the next publish, if it is old. Removing nothing is not an error."""
@@ -466,10 +468,11 @@ class VersionStore:
             if number not in kept:
                 _unlink_unheld(path)
 
-    def _write_tags(self, model: str, tags: Mapping[str, int]) -> None:
+    def _write_tags(self, model: str, tags: Mapping[str, int], *, durable: bool | None = None) -> None:
         content = json.dumps(dict(sorted(tags.items()))).encode()
-        files.replace(self._folder(model) / _CHECKED_TAGS, [_seal(content)], durable=self._durable)
-        files.replace(self._folder(model) / _TAGS, [content], durable=self._durable)
+        durable = self._durable if durable is None else durable
+        files.replace(self._folder(model) / _CHECKED_TAGS, [_seal(content)], durable=durable)
+        files.replace(self._folder(model) / _TAGS, [content], durable=durable)
 
     def _missing(self, model: str, version: int | str) -> str:
         numbers = ", ".join(str(number) for number, _ in self._paths(model)) or "none"
@@ -502,6 +505,14 @@ def _parse_tags(content: bytes) -> dict[str, int] | None:
         return None
     is_sound = isinstance(tags, dict) and all(type(number) is int for number in tags.values())
     return tags if is_sound else None
+
+
+def _sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        files.sync(fd)
+    finally:
+        os.close(fd)
 
 
 def _hold_file(path: Path) -> int | None:

@@ -6,8 +6,8 @@ import logging
 import time
 
 from ludus import errors
-from ludus.remote import trial as trials
-from ludus.remote.driver import Driver, Stage
+from ludus.trial import current as trials
+from ludus.trial.driver import Driver, Stage
 
 __all__ = ["run_until_asked_to_stop"]
 

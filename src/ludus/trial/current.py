@@ -1,9 +1,9 @@
-"""`ludus.init`: the trial that a script's named models, buffers, actors and trainers belong to.
+"""The trial that this process belongs to: opened once, found by all that is named in it, closed with the process.
 
-    ludus.init(project="./pong", trial="ppo-1")            # the folder ./pong/ppo-1
+    trial = open("./pong", "ppo-1", metrics=Figures)       # the folder ./pong/ppo-1
+    current() is trial                                     # from anywhere in the process
 
-The first process that calls it is the driver: it hosts the name service, starts workers and ends with all of them.
-Another that calls it with the same names meanwhile joins. In a worker it is there by itself.
+In a worker it is there by itself.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from ludus import errors
 from ludus import secret as secrets
 from ludus.discovery import names as naming
-from ludus.remote import entering
-from ludus.remote.belonging import Trial
-from ludus.remote.driver import EXPERIMENT
+from ludus.trial import entering
+from ludus.trial.services import EXPERIMENT
+from ludus.trial.trial import Trial
 from ludus.workers import context
 
-__all__ = ["EXPERIMENT", "Trial", "current", "init"]
+__all__ = ["EXPERIMENT", "Trial", "current", "open"]
 
 _ENGINES = ("local", "ray")
 
@@ -30,16 +30,24 @@ _parents: Trial | None = None  # that of the process which this one was forked f
 _init_lock = threading.RLock()
 
 
-def init(
-    project: str | Path = "trials", trial: str | None = None, *, engine: str = "local", secret: str | None = None
+def open(
+    project: str | Path = "trials",
+    trial: str | None = None,
+    *,
+    metrics: entering.MakeMetrics,
+    engine: str = "local",
+    secret: str | None = None,
+    join: bool = True,
 ) -> Trial:
     """Begin, take up or join the trial in the folder `project/trial`; without a name, begin one named by the time.
 
-    Nobody runs it: this process becomes its driver. What it left when it last ran, versions of models above all, is
-    there. Somebody runs it: this process joins. Called again with the same arguments, it is the same trial.
+    Nobody drives it: this process does from now on. What it left when it last ran, versions of models above all, is
+    there. Somebody drives it: this process joins or, without `join`, raises `ProgramError`. Called again with the same
+    arguments, it is the same trial.
 
-    engine: what runs its workers, `local` or `ray`. secret: what its traffic is encrypted with beyond this machine;
-    it may come from the environment (`LUDUS_TRIAL_SECRET`, or `LUDUS_TRIAL_SECRET_FILE` with the name of a file).
+    metrics: writes what the trial's processes `merge`, given the folder, if this process drives. engine: what runs its
+    workers, `local` or `ray`. secret: what its traffic is encrypted with beyond this machine; it may come from the
+    environment (`LUDUS_TRIAL_SECRET`, or `LUDUS_TRIAL_SECRET_FILE` with the name of a file).
     """
     global _current
     if engine not in _ENGINES:
@@ -60,7 +68,8 @@ def init(
             )
         if _current is None:
             secret = secrets.find("trial secret", secret)
-            _current = _remember(entering.enter(Path(project).absolute(), trial, engine=engine, secret=secret))
+            where = Path(project).absolute()
+            _current = _remember(entering.enter(where, trial, engine=engine, secret=secret, metrics=metrics, join=join))
         return _current
 
 

@@ -1,4 +1,4 @@
-"""What the driver of a named trial has: runs beside each other, services in its own threads, the figures.
+"""What the driver of a named trial has: runs beside each other, services in its own threads, the metrics.
 
 Other processes ask it for these by the commands of `DriverService`, worker `driver/0`.
 """
@@ -13,27 +13,23 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from ludus import errors, launch
 from ludus.launch import signals
-from ludus.program.program import Program, Resources, RestartPolicy
-from ludus.remote.figures import Figures
-from ludus.services.buffer.service import BufferService
+from ludus.program.program import Program
 from ludus.services.trainer.service_host import HostedService, ServiceHost
+from ludus.trial import services
+from ludus.trial.services import EXPERIMENT
 from ludus.workers.register import register
 
-__all__ = ["EXPERIMENT", "Driver", "DriverService", "Stage", "check_count", "check_name"]
-
-EXPERIMENT = "ludus"
-"""The experiment under which all workers of a named trial are found."""
+__all__ = ["EXPERIMENT", "Driver", "DriverService", "Metrics", "Stage", "check_count", "check_name"]
 
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _DEFAULT_CAPACITY = 1024
 _EXIT_AFTER_S = 0.5
-_MODEL_RESTARTS = RestartPolicy(max_restarts=None, backoff_s=0.1, max_backoff_s=2.0)
 
 
 class Stage(enum.IntEnum):
@@ -42,6 +38,18 @@ class Stage(enum.IntEnum):
     TRAINERS = 0
     GATEWAYS = 1  # sessions end, and push what they have
     REST = 2
+
+
+class Metrics(Protocol):
+    """The trial's writer of what its processes `merge`."""
+
+    def join(self, rows: Sequence[Any]) -> None:
+        """Take in the windows of a process."""
+        ...
+
+    def close(self) -> None:
+        """Write the rest. May be called twice."""
+        ...
 
 
 @dataclass(kw_only=True)
@@ -74,10 +82,10 @@ def check_count(what: str, value: Any) -> int:
 class Driver:
     """Safe to use from several threads. `close` ends everything, in its order."""
 
-    def __init__(self, place: launch.Place, *, engine: str) -> None:
+    def __init__(self, place: launch.Place, *, engine: str, metrics: Metrics) -> None:
         self.stop_asked = threading.Event()
         self.stop_reason = ""
-        self.figures = Figures(place.folder.path)
+        self.metrics = metrics
         self._place = place
         self._engine: Callable[..., launch.Run] = launch.ray if engine == "ray" else launch.local
         self._lock = threading.RLock()
@@ -153,7 +161,7 @@ class Driver:
             known = self._capacities.get(name)
             if known is None:
                 capacity = _DEFAULT_CAPACITY if capacity is None else capacity
-                self.host(BufferService(capacity, of="nest"), f"buffer-{name}")
+                self.host(services.buffer(capacity), f"buffer-{name}")
                 self._capacities[name] = capacity
             elif capacity not in (None, known):
                 raise errors.ConfigError(
@@ -165,22 +173,16 @@ class Driver:
         self, name: str, num_workers: int, max_batch: int, num_threads: int, max_busy_s: float = 0.0
     ) -> None:
         check_name("model", name)
-        from ludus.models.service import ModelService  # when it is needed: it may load much
-
         with self._lock:
             if name in self._models:
                 return
-            program = Program(EXPERIMENT)
-            program.add(
-                f"model-{name}",
-                ModelService,
+            program = services.model_program(
                 self._place.folder.path,
                 name,
+                num_workers=num_workers,
                 max_batch=max_batch,
                 num_threads=num_threads,
-                replicas=num_workers,
-                resources=Resources(cpus=max(1, num_threads)),
-                restarts=replace(_MODEL_RESTARTS, max_busy_s=max_busy_s or None),
+                max_busy_s=max_busy_s,
             )
             self.run(program)
             self._models.add(name)
@@ -214,7 +216,7 @@ class Driver:
         with self._lock:
             self._is_closing = True
         with contextlib.ExitStack() as steps:  # from the last to the first, each whatever became of those before
-            steps.callback(self.figures.close)
+            steps.callback(self.metrics.close)
             for host in self._hosts.values():
                 steps.callback(host.close)
             for stage in reversed(Stage):
@@ -262,8 +264,8 @@ class DriverService:
 
     @register
     def merge(self, rows: Sequence[Any]) -> None:
-        """Take in the figures of a process."""
-        self._driver.figures.join(rows)
+        """Take in the metrics of a process."""
+        self._driver.metrics.join(rows)
 
     @register
     def stop(self, reason: str = "asked to stop") -> None:

@@ -14,12 +14,11 @@ import pytest
 
 import ludus
 from ludus import errors
-from ludus.program import trial as folders
+from ludus.program import folder as folders
 from ludus.program.program import Program
-from ludus.remote import trial as trials
+from ludus.trial import current as trials
 from ludus.workers.register import register
-
-from .drivers import finish, is_alive, mentioning, read_line, start, wait_until
+from remote.drivers import finish, is_alive, mentioning, read_line, start, wait_until
 
 JOIN_AND_PUSH = """
 import sys, ludus
@@ -38,6 +37,16 @@ trial = ludus.init(sys.argv[1], "t")
 print(trial.is_driver, flush=True)
 sys.stdin.readline()
 trial.close()
+"""
+
+AGAIN_AND_AGAIN = """
+import sys, ludus
+trial = None
+for line in sys.stdin:
+    if trial is not None:
+        trial.close()
+    trial = ludus.init(sys.argv[1], line.strip())
+    print(trial.is_driver, flush=True)
 """
 
 TRAIN_FOR_EVER = """
@@ -193,6 +202,40 @@ def test_of_two_that_begin_at_once_one_drives_and_one_joins(tmp_path: Path) -> N
     assert sorted(read_line(process) for process in both) == ["False", "True"]
     for process in both:
         finish(process)
+
+
+def test_of_those_that_begin_at_once_again_and_again_one_drives(tmp_path: Path) -> None:
+    """New trials, and old ones that those who leave are just ending: never two drivers, never none."""
+    processes = [start(AGAIN_AND_AGAIN, tmp_path) for _ in range(3)]
+    for number in range(120):
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write(f"t{number // 2}\n")
+            process.stdin.flush()
+        assert sorted(read_line(process) for process in processes) == ["False", "False", "True"]
+    for process in processes:
+        finish(process)
+    assert mentioning(str(tmp_path)) == []
+
+
+def test_without_join_a_trial_that_runs_is_refused(trial: trials.Trial, tmp_path: Path) -> None:
+    code = (
+        "import sys; from ludus.remote.figures import Figures; from ludus.trial import current; "
+        "current.open(sys.argv[1], 't', metrics=Figures, join=False)"
+    )
+    _, err = start(code, tmp_path).communicate(timeout=60)
+    assert "'t' is running: another process drives it" in err
+
+
+@pytest.mark.parametrize("how", ["train", "launch"])
+def test_whatever_drives_it_there_is_one_lock(trial: trials.Trial, tmp_path: Path, how: str) -> None:
+    """A trial of `ludus.init` whose trial.json was lost."""
+    (trial.folder / "trial.json").unlink()
+    with pytest.raises(errors.ProgramError, match="'t' is running: another process drives it"):
+        if how == "train":
+            ludus.train("ppo", "CartPole-v1", project=str(tmp_path), trial="t")
+        else:
+            ludus.launch.local(echoes("echo"), project=tmp_path, trial="t")
 
 
 @pytest.mark.chaos

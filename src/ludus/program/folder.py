@@ -2,6 +2,7 @@
 
 project/trial/
 ├── trial.json      where its names are, who drives it, and its secret if it has one (readable by the owner only)
+├── driver.lock     held by the process that drives it; see `lock.py`
 ├── program.json    the topology
 ├── logs/           one file for each worker: policy-0.log
 └── workers/        what each worker was given, and how it ended (readable by the owner only)
@@ -19,15 +20,15 @@ from typing import Any
 
 from ludus import errors, files
 from ludus.command_line import trial_command
-from ludus.discovery import names as naming
+from ludus.program.process import is_alive, process_start
 
-__all__ = ["Trial", "TrialFolder", "find_trial", "process_start", "write_private"]
+__all__ = ["TrialFolder", "TrialRecord", "write_private"]
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class TrialRecord:
     """What `trial.json` says."""
 
     experiment: str
@@ -40,12 +41,28 @@ class Trial:
     secret: str | None = None
     ended: str | None = None  # how, once it has
 
+    @classmethod
+    def own(
+        cls, folder: Path, *, experiment: str, names_url: str, engine: str, secret: str | None = None
+    ) -> TrialRecord:
+        """That of a trial which this process drives from now on."""
+        return cls(
+            experiment=experiment,
+            trial=folder.name,
+            names_url=names_url,
+            engine=engine,
+            driver_pid=os.getpid(),
+            driver_start=process_start(os.getpid()),
+            driver_host=os.uname().nodename,
+            secret=secret,
+        )
+
     @property
     def is_live(self) -> bool:
         """Whether its driver still runs, as far as can be told from here."""
         if self.ended is not None:
             return False
-        return self.driver_host != os.uname().nodename or _is_alive(self.driver_pid, self.driver_start)
+        return self.driver_host != os.uname().nodename or is_alive(self.driver_pid, self.driver_start)
 
 
 class TrialFolder:
@@ -86,7 +103,7 @@ class TrialFolder:
     def end_file(self, worker: str) -> Path:
         return self.path / "workers" / f"{worker.replace('/', '-')}.end"
 
-    def save(self, trial: Trial) -> None:
+    def save(self, trial: TrialRecord) -> None:
         write_private(self.path / "trial.json", json.dumps(asdict(trial), indent=2).encode())
 
     def save_program(self, description: dict[str, Any]) -> None:
@@ -98,7 +115,7 @@ class TrialFolder:
         description = json.loads((self.path / "program.json").read_text(encoding="utf-8"))
         return [worker for node in description["nodes"] for worker in node["workers"]]
 
-    def find(self) -> Trial | None:
+    def find(self) -> TrialRecord | None:
         """What `trial.json` says; `None` if there is none, or if it is damaged, which is logged.
 
         Damage does not block a trial: whether another process drives it is then up to the locks to say.
@@ -112,7 +129,7 @@ class TrialFolder:
             _LOG.warning("%s is damaged (%s): the trial is taken for one that nobody drives.", path, error)
             return None
 
-    def load(self) -> Trial:
+    def load(self) -> TrialRecord:
         """What `trial.json` says. Raises `ProgramError` if it cannot be read."""
         path = self.path / "trial.json"
         try:
@@ -123,9 +140,9 @@ class TrialFolder:
             raise errors.ProgramError(f"{path} cannot be read: it is damaged ({error}).") from None
 
     @staticmethod
-    def _read(path: Path) -> Trial:
+    def _read(path: Path) -> TrialRecord:
         try:
-            return Trial(**json.loads(path.read_text(encoding="utf-8")))
+            return TrialRecord(**json.loads(path.read_text(encoding="utf-8")))
         except PermissionError:
             raise errors.ProgramError(f"{path} may be read only by the user who runs the trial.") from None
 
@@ -135,17 +152,6 @@ class TrialFolder:
             self.save(replace(self.load(), ended=how))
         except (errors.ProgramError, OSError) as error:
             _LOG.warning("the trial has ended (%s), which could not be written down: %s", how, error)
-
-
-def find_trial(name: str, *, project: str | Path = "trials") -> TrialFolder:
-    """The folder of a trial, given its name under `project` or its path. A typo is answered with the nearest name."""
-    for path in (Path(name), Path(project) / name):
-        if (path / "trial.json").is_file():
-            return TrialFolder(path.absolute())
-    known = [path.parent.name for path in Path(project).glob("*/trial.json")]
-    raise errors.ProgramError(
-        f"there is no trial {name!r} in {Path(project).absolute()}. {naming.nearest(Path(name).name, known)}"
-    )
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -165,25 +171,3 @@ def _make_timed(project: Path) -> TrialFolder:
         files.sync_folder(project)
         return TrialFolder(path)
     raise errors.ProgramError(f"{project} has a thousand trials begun this second; give this one a name.")
-
-
-def process_start(pid: int) -> int | None:
-    """When a process of this host was started, in the kernel's ticks since boot; None if that cannot be seen."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _is_alive(pid: int, start: int | None = None) -> bool:
-    """Whether a process lives and, if it is known when the one that is meant was started, is that one."""
-    if start is not None and process_start(pid) not in (None, start):
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from experiment import runs
 from ludus.errors import ProgramError
-from ludus.experiment.claim import claimed
-
-from . import runs
+from ludus.program.lock import LOCK_FILE, Phase, driving, find_holder
 
 
 def hold(folder: str, ready: str) -> None:
     """Hold it until killed, and leave a child behind that lives on for a while."""
-    with claimed(Path(folder)):
+    with driving(Path(folder)):
         if os.fork() == 0:
             threading.Event().wait(10.0)
             os._exit(0)
@@ -27,10 +26,10 @@ def hold(folder: str, ready: str) -> None:
 
 
 def test_who_has_it_keeps_others_out_until_he_lets_go(tmp_path: Path) -> None:
-    with claimed(tmp_path / "monday"), pytest.raises(ProgramError, match="'monday' is running"):  # noqa: SIM117
-        with claimed(tmp_path / "monday"):
+    with driving(tmp_path / "monday"), pytest.raises(ProgramError, match="'monday' is running"):  # noqa: SIM117
+        with driving(tmp_path / "monday"):
             pass
-    with claimed(tmp_path / "monday"):
+    with driving(tmp_path / "monday"):
         pass
 
 
@@ -38,11 +37,38 @@ def test_one_that_is_killed_has_let_go_even_if_a_child_of_it_lives_on(tmp_path: 
     folder, ready = tmp_path / "monday", tmp_path / "ready"
     holder = runs.start(hold, str(folder), str(ready))
     runs.wait_until(ready.exists)
-    with pytest.raises(ProgramError), claimed(folder):
+    with pytest.raises(ProgramError), driving(folder):
         pass
     runs.kill(holder)
-    with claimed(folder):
+    with driving(folder):
         pass
+
+
+def test_the_file_says_who_has_it_and_how_far_he_is(tmp_path: Path) -> None:
+    folder = tmp_path / "monday"
+    assert find_holder(folder) is None
+    with driving(folder, phase=Phase.STARTING) as drive:
+        for phase in (Phase.STARTING, Phase.DRIVING, Phase.ENDING):
+            drive.mark(phase)
+            holder = find_holder(folder)
+            assert holder is not None
+            assert (holder.pid, holder.phase) == (os.getpid(), phase)
+    assert find_holder(folder) is None
+    for damage in (b"", b"{", b"[]", b'{"pid": 1}'):
+        (folder / LOCK_FILE).write_bytes(damage)
+        assert find_holder(folder) is None
+
+
+def test_a_killed_process_is_not_named_as_the_holder(tmp_path: Path) -> None:
+    folder, ready = tmp_path / "monday", tmp_path / "ready"
+    holder = runs.start(hold, str(folder), str(ready))
+    runs.wait_until(ready.exists)
+    found = find_holder(folder)
+    assert found is not None
+    assert (found.pid, found.phase) == (holder.pid, Phase.DRIVING)
+    runs.kill(holder)
+    assert (folder / LOCK_FILE).read_bytes(), "it could not clear it"
+    assert find_holder(folder) is None
 
 
 def test_of_many_that_come_at_once_one_has_it_though_the_folder_comes_and_goes(tmp_path: Path) -> None:
@@ -53,11 +79,11 @@ def test_of_many_that_come_at_once_one_has_it_though_the_folder_comes_and_goes(t
     def come() -> None:
         for _ in range(200):
             try:
-                with claimed(folder):
+                with driving(folder):
                     inside.append(1)
                     most.append(len(inside))
                     inside.pop()
-                    (folder / ".lock").unlink()
+                    (folder / LOCK_FILE).unlink()
                     with contextlib.suppress(OSError):  # the next is in it already
                         folder.rmdir()
             except ProgramError:

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from ludus.remote import interrupts
+from ludus.trial import interrupts
 
 
 def interrupt() -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from ludus import errors
-from ludus.program.trial import Trial, TrialFolder, find_trial, process_start
+from ludus.program.folder import TrialFolder, TrialRecord
+from ludus.program.process import process_start
 
 
-def make_trial(*, pid: int | None = None, **fields: Any) -> Trial:
-    return Trial(
+def make_trial(*, pid: int | None = None, **fields: Any) -> TrialRecord:
+    return TrialRecord(
         experiment="demo",
         trial="monday",
         names_url="memory://x",
@@ -66,19 +67,6 @@ def test_a_trial_that_has_ended_or_lost_its_driver_can_be_taken_up(tmp_path: Pat
     TrialFolder.create(tmp_path, "monday").save(make_trial(pid=dead_pid()))
     assert not folder.load().is_live
     TrialFolder.create(tmp_path, "monday")
-
-
-def test_a_trial_is_found_by_name_and_by_path(tmp_path: Path) -> None:
-    folder = TrialFolder.create(tmp_path, "monday")
-    folder.save(make_trial())
-    assert find_trial("monday", project=tmp_path).path == folder.path
-    assert find_trial(str(folder.path)).path == folder.path
-
-
-def test_a_misspelt_trial_is_answered_with_the_nearest(tmp_path: Path) -> None:
-    TrialFolder.create(tmp_path, "monday").save(make_trial())
-    with pytest.raises(errors.ProgramError, match="Did you mean 'monday'"):
-        find_trial("mondey", project=tmp_path)
 
 
 def test_a_broken_trial_file_is_said_to_be_broken(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 from ludus import errors, launch
 from ludus.discovery import names as naming
 from ludus.launch import signals
-from ludus.program import trial as trials
+from ludus.program import folder as folders
+from ludus.program import lock
 from ludus.program.program import Program
-from ludus.remote.driver import Driver, Stage
+from ludus.trial.driver import Driver, Stage
 from ludus.workers import context
 from ludus.workers.remote import Remote
 
@@ -40,7 +41,8 @@ class Trial:
         engine: str,
         resources: contextlib.ExitStack,
         driver: Driver | None,
-        joined: trials.Trial | None = None,
+        drive: lock.Drive | None = None,
+        joined: folders.TrialRecord | None = None,
     ) -> None:
         self.folder = folder
         self.engine = engine
@@ -48,6 +50,7 @@ class Trial:
         self.on_closed: Callable[[], None] | None = None
         self._here = here
         self._driver = driver
+        self._drive = drive
         self._joined = joined
         self._resources = resources
         self._stopping = threading.Event()
@@ -96,7 +99,7 @@ class Trial:
         """
         until = time.monotonic() + _GONE_S
         while self._joined is not None and not self._stopping.is_set():
-            known = trials.TrialFolder(self.folder).load()
+            known = folders.TrialFolder(self.folder).load()
             if known.names_url != self._joined.names_url or not known.is_live:
                 self._stopping.set()
             elif time.monotonic() >= until:
@@ -150,7 +153,7 @@ class Trial:
     def send_figures(self, rows: list[Any], *, timeout_s: float) -> None:
         """For `merge`."""
         if self._driver is not None:
-            self._driver.figures.join(rows)
+            self._driver.metrics.join(rows)
         else:
             self.remote("driver").solver.submit("driver", "merge", [rows], timeout_s=timeout_s).result()
 
@@ -186,6 +189,8 @@ class Trial:
 
     def _close(self, grace_s: float) -> None:
         self.interrupts.is_draining = True
+        if self._drive is not None:
+            self._drive.mark(lock.Phase.ENDING)
         with self._lock:
             callbacks, self._before_close = self._before_close, []
         with contextlib.ExitStack() as steps:  # from the last to the first, each whatever became of those before

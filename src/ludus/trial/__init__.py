@@ -1,0 +1,1 @@
+"""One trial: its folder is found, opened, joined, driven and ended here."""

@@ -1,0 +1,241 @@
+"""Three ways into a trial: to drive it, to join it, to be one of its workers.
+
+Whoever drives holds the lock of the trial's folder for as long as it does, so no second process drives beside it,
+whatever became of trial.json, which says where the names of a running trial are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from ludus import discovery, errors, files, launch
+from ludus.discovery import names as naming
+from ludus.launch import run as runs
+from ludus.program import folder as folders
+from ludus.program import lock
+from ludus.trial import trained
+from ludus.trial.driver import EXPERIMENT, Driver, DriverService, Metrics
+from ludus.trial.trial import Trial, stop_key
+from ludus.workers import context
+
+__all__ = ["MakeMetrics", "adopt", "enter"]
+
+MakeMetrics = Callable[[Path], Metrics]
+"""Makes the writer of a trial's metrics, given its folder."""
+
+_LOG = logging.getLogger(__name__)
+_WAIT_S = 60.0  # for a process that begins or ends the trial
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.1
+_START_S = 30.0
+_LEASE_S = 2.0
+
+
+def adopt() -> Trial | None:
+    """The trial of which this process is a worker."""
+    try:
+        here = context.current()
+    except errors.WorkerError:
+        return None
+    if here.experiment != EXPERIMENT or here.folder is None:
+        return None
+    found = _connect(here, here.folder, engine="local", resources=contextlib.ExitStack())
+    context.at_leave(found.close)
+    return found
+
+
+def enter(
+    project: Path, trial: str | None, *, engine: str, secret: str | None, metrics: MakeMetrics, join: bool
+) -> Trial:
+    """Drive the trial if its lock is free, else join whoever drives it; without `join`, refuse.
+
+    Of several processes that come at once one drives, and the others join it when it can be joined. One that comes
+    while the driver ends waits, and drives.
+    """
+    if trial is None:
+        folder = folders.TrialFolder.create(project, None)
+        with contextlib.ExitStack() as stack:
+            drive = stack.enter_context(lock.driving(folder.path, phase=lock.Phase.STARTING))
+            return _drive(folder, drive, stack.pop_all(), engine=engine, secret=secret, metrics=metrics)
+    folder = folders.TrialFolder(project / trial)
+    files.make_folder(folder.path)
+    until, wait_s = time.monotonic() + _WAIT_S, _FIRST_WAIT_S
+    while True:
+        gone: folders.TrialRecord | None = None
+        if (known := folder.find()) is not None and known.is_live and not _is_ending(folder):
+            if not join:
+                raise errors.ProgramError(lock.refusal(folder.path))
+            joined = _join(folder, known)
+            if joined is not None:
+                return joined
+            gone = known
+        with contextlib.ExitStack() as stack:
+            try:
+                drive = stack.enter_context(lock.driving(folder.path, phase=lock.Phase.STARTING))
+            except errors.ProgramError:
+                if not join or _is_driven_unseen(folder):
+                    raise
+            else:
+                now = folder.find()
+                if now is None or not now.is_live or now == gone:
+                    return _drive(folder, drive, stack.pop_all(), engine=engine, secret=secret, metrics=metrics)
+                # another host's, or that of a process that could not lock: it is asked first
+        if time.monotonic() >= until:
+            raise errors.ProgramError(
+                f"another process has held {folder.path / lock.LOCK_FILE} for {_WAIT_S:.0f} s, as if it were just "
+                "beginning or ending this trial. End that process."
+            )
+        time.sleep(wait_s)
+        wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+
+def _is_ending(folder: folders.TrialFolder) -> bool:
+    holder = lock.find_holder(folder.path)
+    return holder is not None and holder.phase is lock.Phase.ENDING
+
+
+def _is_driven_unseen(folder: folders.TrialFolder) -> bool:
+    """Whether somebody drives it and trial.json does not say so: it was damaged, or nobody can join.
+
+    A driver writes trial.json before it says that it drives, and says that it ends before it writes that.
+    """
+    before = lock.find_holder(folder.path)
+    if before is None or before.phase is not lock.Phase.DRIVING:
+        return False
+    known = folder.find()
+    return (known is None or not known.is_live) and lock.find_holder(folder.path) == before
+
+
+def _join(folder: folders.TrialFolder, known: folders.TrialRecord) -> Trial | None:
+    """The trial that another process drives; none if that process is gone after all."""
+    who = f"process {known.driver_pid} on {known.driver_host}"
+    if known.experiment != EXPERIMENT:
+        raise errors.ProgramError(
+            f"trial {folder.path.name!r} is running, and was not begun by ludus.init: {who} drives it. Wait for it, or "
+            "choose another name."
+        )
+    resources = contextlib.ExitStack()
+    names = resources.enter_context(contextlib.closing(discovery.connect(known.names_url)))
+    here = context.Context(
+        experiment=EXPERIMENT, trial=known.trial, names=names, secret=known.secret, folder=folder.path
+    )
+    own = naming.key(EXPERIMENT, known.trial, "joined", uuid.uuid4().hex)  # until it has heard that the trial stops
+    try:
+        names.get(naming.worker(EXPERIMENT, known.trial, "driver/0"))
+        names.add(own, str(os.getpid()), ttl=_LEASE_S)
+        joined = _connect(
+            here,
+            folder.path,
+            engine=known.engine,
+            resources=resources,
+            joined=known,
+            on_stopping=lambda: names.delete(own),
+        )
+    except errors.DiscoveryError as error:
+        resources.close()
+        is_gone = isinstance(error.__cause__, errors.Unreachable) or _is_ending(folder)
+        if is_gone and known.driver_host == os.uname().nodename:
+            return None  # or its process id is somebody else's now
+        raise errors.ProgramError(
+            f"trial {folder.path.name!r} cannot be joined: {who} drives it and does not answer ({error}). If that is "
+            f"gone for good, remove {folder.path / 'trial.json'} and call ludus.init again."
+        ) from error
+    if _has_no_context():
+        context.use(here)
+        joined.before_close(lambda: context.use(None))
+    return joined
+
+
+def _connect(
+    here: context.Context,
+    folder: Path,
+    *,
+    engine: str,
+    resources: contextlib.ExitStack,
+    joined: folders.TrialRecord | None = None,
+    on_stopping: Callable[[], None] | None = None,
+) -> Trial:
+    """A process of the trial that is not its driver."""
+    made = Trial(here, folder, engine=engine, resources=resources, driver=None, joined=joined)
+
+    def told(_key: str, reason: str | None) -> None:
+        if reason is not None:
+            made.note_stopping()
+            if on_stopping is not None:
+                on_stopping()
+
+    watch = here.names.watch_names(stop_key(here), told)
+    resources.callback(watch.close)
+    return made
+
+
+def _drive(
+    folder: folders.TrialFolder,
+    drive: lock.Drive,
+    stack: contextlib.ExitStack,
+    *,
+    engine: str,
+    secret: str | None,
+    metrics: MakeMetrics,
+) -> Trial:
+    """Become the driver: names, `driver/0`, and only then trial.json, by which others find both.
+
+    `stack` holds the lock; it is closed with the trial, and if this fails.
+    """
+    with stack:
+        if not _has_no_context():
+            raise errors.WorkerError(
+                "this process is a worker of another program and cannot drive a trial of its own; begin it elsewhere, "
+                "and join it here."
+            )
+        folder.make()
+        trained.publish_if_trained(folder.path)
+        host, reserves = "127.0.0.1", True
+        if engine == "ray":
+            host, is_own = stack.enter_context(launch.ray_connected())
+            reserves, secret = not is_own, secret or secrets.token_urlsafe(32)
+        url = runs.open_names(stack, None, host=host, secret=secret)
+        names = stack.enter_context(contextlib.closing(discovery.connect(url)))
+        here = context.Context(
+            experiment=EXPERIMENT, trial=folder.path.name, names=names, secret=secret, folder=folder.path
+        )
+        context.use(here)
+        stack.callback(context.use, None)
+        place = launch.Place(folder=folder, names_url=url, host=host, secret=secret, reserves=reserves)
+        driver = Driver(place, engine=engine, metrics=metrics(folder.path))
+        driver.host(DriverService(driver), "driver")
+        names.wait(naming.worker(EXPERIMENT, folder.path.name, "driver/0"), _START_S)
+        folder.save(
+            folders.TrialRecord.own(folder.path, experiment=EXPERIMENT, names_url=url, engine=engine, secret=secret)
+        )
+        drive.mark(lock.Phase.DRIVING)
+        stack.callback(_mark_ended, folder, url, driver)
+        resources = stack.pop_all()
+    made = Trial(here, folder.path, engine=engine, resources=resources, driver=driver, drive=drive)
+    made.interrupts.install()
+    resources.callback(made.interrupts.restore)
+    return made
+
+
+def _mark_ended(folder: folders.TrialFolder, url: str, driver: Driver) -> None:
+    """Say so in trial.json, if that is there and still ours."""
+    failed = driver.failure
+    if not folder.path.is_dir():
+        _LOG.warning("%s was deleted while the trial ran: what it had written is gone.", folder.path)
+        return
+    if (known := folder.find()) is not None and known.names_url == url:
+        folder.mark_ended(str(failed).splitlines()[0] if failed else driver.stop_reason or "stopped")
+
+
+def _has_no_context() -> bool:
+    try:
+        context.current()
+    except errors.WorkerError:
+        return True
+    return False

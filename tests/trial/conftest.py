@@ -1,0 +1,1 @@
+from remote.conftest import trial as trial
