@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 from pathlib import Path
@@ -104,7 +105,9 @@ def test_a_run_ends_though_its_template_is_stopped(project: Path, monkeypatch: p
     assert not is_alive(template)
 
 
-def test_workers_draw_different_numbers_from_global_generators(project: Path) -> None:
+def test_workers_draw_different_numbers_from_global_generators(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ludus.launch.forks._LIBRARIES", ("numpy.random",))  # as gymnasium would import it
+    importlib.import_module("numpy.random")
     program = Program("staged")
     program.add("seeds", Seeds, replicas=3)
     with launch.local(program, project=project) as run:
