@@ -54,11 +54,11 @@ _SEGMENT_TIMEOUT_S = 3600.0  # slow worlds may take their time; a lost simulator
 
 
 def make_policy_spec(config: Config, world: WorldSpec) -> PolicySpec:
-    return make_algorithm(config).policy_spec(world, config.network)
+    return make_algorithm(config, len(world.agents)).policy_spec(world, config.network)
 
 
-def make_algorithm(config: Config) -> Algorithm[Any]:
-    return registry.algorithm_class(config.train.algorithm)(config.algorithm)
+def make_algorithm(config: Config, num_agents: int) -> Algorithm[Any]:
+    return registry.algorithm_class(config.train.algorithm)(config.algorithm, num_agents=num_agents)
 
 
 def make_groups(config: Config, *, is_remote: bool = False) -> list[Worlds]:
@@ -81,9 +81,10 @@ def make_simulator(config: Config, groups: list[Worlds], policy: Policy, *, seed
     )
 
 
-def make_learner(config: Config, policy: Policy, *, ranks: Ranks | None = None) -> Learner:
+def make_learner(config: Config, policy: Policy, *, num_agents: int = 1, ranks: Ranks | None = None) -> Learner:
     check_device(config.train.device)
-    return Learner(make_algorithm(config), policy, seed=config.train.seed, ranks=ranks, device=config.train.device)
+    algorithm = make_algorithm(config, num_agents)
+    return Learner(algorithm, policy, seed=config.train.seed, ranks=ranks, device=config.train.device)
 
 
 def check_device(name: str) -> None:
@@ -119,7 +120,7 @@ def embedded(
     groups = make_groups(config)
     torch.set_num_threads(config.train.threads or _embedded_threads(groups[0].spec))
     policy = Policy(make_policy_spec(config, groups[0].spec), seed=config.train.seed)
-    learner = make_learner(config, policy)
+    learner = make_learner(config, policy, num_agents=len(groups[0].spec.agents))
     simulator = make_simulator(config, groups, policy, seed=config.train.seed)
     agents = groups[0].spec.agents
     flow = SyncFlow(EmbeddedSource(simulator), learner, num_agents=len(agents))
@@ -225,7 +226,7 @@ class TrainerFactory:
         torch.set_num_threads(_trainer_threads(config))
         ranks = _join(rank, size, server, config) if size > 1 else None
         policy = Policy(self.policy, seed=config.train.seed)
-        learner = make_learner(config, policy, ranks=ranks)
+        learner = make_learner(config, policy, num_agents=len(self.agents), ranks=ranks)
         is_publisher = rank == 0 and config.num_simulators
         weights = WeightsService(self.folder / "models", durable=False) if is_publisher else None  # see checkpoints
         publish = _publisher(weights) if weights is not None else None

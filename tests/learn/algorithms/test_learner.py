@@ -20,6 +20,7 @@ from ludus.data import nest as nests
 from ludus.data.actions import Discrete
 from ludus.data.segment import Segment
 from ludus.errors import TrainingError
+from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.algorithm import Networks, View
 from ludus.learn.algorithms.appo import APPO, APPOConfig
 from ludus.learn.algorithms.learner import Learner, Sample
@@ -516,3 +517,11 @@ def test_a_sample_too_large_for_one_forward_pass_is_evaluated_row_by_row_as_in_o
         torch.testing.assert_close(view.values(), value.view(5, 1_500))
         torch.testing.assert_close(view.evaluate()[0], params.view(5, 1_500, -1))
         torch.testing.assert_close(view.evaluate()[1], value.view(5, 1_500))
+
+
+@pytest.mark.parametrize(("name", "usual"), [("ppo", 0.01), ("a2c", 0.0), ("impala", 0.01), ("appo", 0.01)])
+def test_more_is_left_to_chance_where_agents_learn_from_each_other(name: str, usual: float) -> None:
+    make, config = registry.algorithm_class(name), registry.config_class(name)
+    assert make(config()).entropy_coef == usual
+    assert make(config(), num_agents=2).entropy_coef == 0.05
+    assert make(config(entropy_coef=0.002), num_agents=2).entropy_coef == 0.002

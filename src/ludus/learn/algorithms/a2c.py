@@ -28,6 +28,7 @@ class A2CConfig(ActorCriticConfig):
 
 class A2C(ActorCritic[A2CConfig]):
     Config = A2CConfig
+    usual_entropy_coef = 0.0
 
     def targets(self, sample: SampleView) -> dict[str, Tensor]:
         config = self.config
@@ -38,5 +39,5 @@ class A2C(ActorCritic[A2CConfig]):
         logp, entropy = view.head.logp_and_entropy(view.params, view.action, view.mask)
         return ops.policy_gradient_loss(
             logp, entropy, view.value, **view.targets,
-            value_coef=config.value_coef, entropy_coef=config.entropy_coef, weight=view.weight,
+            value_coef=config.value_coef, entropy_coef=self.entropy_coef, weight=view.weight,
         )  # fmt: skip

@@ -127,8 +127,10 @@ class Algorithm(Generic[C]):
     needs_time: ClassVar[bool] = False  # minibatches are whole rows, because the loss looks along time
     default_flow: ClassVar[str] = "sync"
 
-    def __init__(self, config: C) -> None:
+    def __init__(self, config: C, *, num_agents: int = 1) -> None:
+        """`num_agents`: of each env."""
         self.config = config
+        self.num_agents = num_agents
 
     def policy_spec(self, env: WorldSpec, network: NetworkConfig) -> PolicySpec:
         """The policy that it trains in `env`."""

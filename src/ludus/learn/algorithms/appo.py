@@ -58,5 +58,5 @@ class APPO(ActorCritic[APPOConfig]):
         config = self.config
         return ops.clipped_loss(
             view.head, view.params, view.value, action=view.action, **view.targets, clip=config.clip,
-            value_coef=config.value_coef, entropy_coef=config.entropy_coef, mask=view.mask, weight=view.weight,
+            value_coef=config.value_coef, entropy_coef=self.entropy_coef, mask=view.mask, weight=view.weight,
         )  # fmt: skip

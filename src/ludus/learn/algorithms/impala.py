@@ -21,7 +21,6 @@ class ImpalaConfig(ActorCriticConfig):
     num_steps: int = option(32, help="steps of each environment in one segment", minimum=1)
     rho_max: float = option(1.0, help="where V-trace's weight of a step is cut off", minimum=0.0)
     c_max: float = option(1.0, help="where V-trace's weight of the trace is cut off", minimum=0.0)
-    entropy_coef: float = option(0.01, help="weight of the entropy bonus", minimum=0.0)
     learning_rate: float = option(5e-4, help="step size of Adam", minimum=0.0)
 
 
@@ -41,7 +40,7 @@ class Impala(ActorCritic[ImpalaConfig]):
         view.targets["value_target"] = value_target  # for the scale of returns
         loss, metrics = ops.policy_gradient_loss(
             logp, entropy, view.value[:-1], advantage=advantage, value_target=value_target,
-            value_coef=config.value_coef, entropy_coef=config.entropy_coef, weight=view.weight,
+            value_coef=config.value_coef, entropy_coef=self.entropy_coef, weight=view.weight,
         )  # fmt: skip
         metrics["ratio"] = view.mean((logp.detach() - view.logp).exp())
         return loss, metrics

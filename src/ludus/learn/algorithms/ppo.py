@@ -23,7 +23,6 @@ class PPOConfig(ActorCriticConfig):
     num_epochs: int = option(6, help="passes over each batch", minimum=1)
     minibatch_size: int = option(128, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
     learning_rate: float = option(5e-4, help="step size of Adam", minimum=0.0)
-    entropy_coef: float = option(0.01, help="weight of the entropy bonus", minimum=0.0)
     clip: float = option(0.2, help="how far the ratio to the old policy counts", minimum=0.0)
     normalise_advantage: bool = option(True, help="bring advantages to mean 0 and std 1")
 
@@ -39,5 +38,5 @@ class PPO(ActorCritic[PPOConfig]):
         config = self.config
         return ops.clipped_loss(
             view.head, view.params, view.value, action=view.action, logp=view.logp, **view.targets, clip=config.clip,
-            value_coef=config.value_coef, entropy_coef=config.entropy_coef, mask=view.mask, weight=view.weight,
+            value_coef=config.value_coef, entropy_coef=self.entropy_coef, mask=view.mask, weight=view.weight,
         )  # fmt: skip
