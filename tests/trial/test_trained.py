@@ -227,6 +227,8 @@ def test_a_run_in_one_process_is_in_its_trial_and_can_be_joined_once_that_is_use
         assert json.loads((tmp_path / "t" / "trial.json").read_text())["experiment"] == "train", (
             "nobody has asked for it"
         )
+        with pytest.raises(errors.WorkerError, match="trains in the trial"):
+            ludus.init(tmp_path, "t")
         ludus.merge("mine", float(step))
         assert trials.current().folder == tmp_path / "t"
         code = "import sys, ludus; print(ludus.init(sys.argv[1], 't').is_driver, ludus.RemoteBuffer('b').push(1))"

@@ -62,10 +62,12 @@ def open(
         raise errors.ConfigError(f"{trial!r} cannot name a trial: it must be one folder's name, without '/'.")
     with _init_lock:
         if _current is None and _taken is not None:
-            if trial is not None and _is_same(_taken, Path(project), trial, engine):
-                return _taken
-            if _taken.has_begun:
-                raise errors.WorkerError(_one_at_a_time(_taken))
+            is_same = trial is not None and Path(project).absolute() / trial == _taken.folder
+            if is_same or _taken.has_begun:
+                raise errors.WorkerError(
+                    f"this process trains in the trial {_taken.folder}, and belongs to one trial at a time. What is "
+                    "named in it can be used without ludus.init."
+                )
         if _current is None:
             _current = _adopt()
             if _current is not None and trial not in (None, _current.folder.name):
@@ -73,7 +75,10 @@ def open(
                     f"this process is a worker of trial {_current.folder.name!r} and cannot be of {trial!r} as well"
                 )
         elif not _is_same(_current, Path(project), trial, engine):
-            raise errors.WorkerError(_one_at_a_time(_current))
+            raise errors.WorkerError(
+                f"this process belongs to the trial {_current.folder} already, and to one at a time. Close that first: "
+                "ludus.init(...) returned it, and it has close()."
+            )
         if _current is None:
             from ludus.trial import entering  # brings the name service and the engines
 
@@ -86,8 +91,8 @@ def open(
 def take(folder: TrialFolder, *, metrics: MakeMetrics, is_current: bool) -> Trial:
     """Drive a trial for a run of this process: only its lock is taken, and trial.json is left to the caller.
 
-    is_current: `current` gives it, unless this process belongs to a trial already; names, and all by which others can
-    join, begin when it is first used. Raises `ProgramError` at once if anybody drives it.
+    The caller closes it. is_current: `current` gives it, unless this process belongs to a trial already; names, and all
+    by which others can join, begin when it is first used. Raises `ProgramError` at once if anybody drives it.
     """
     global _taken
     resources = contextlib.ExitStack()
@@ -132,13 +137,6 @@ def current() -> Trial:
                 "trainers have their names in a trial."
             )
         return _current
-
-
-def _one_at_a_time(trial: Trial) -> str:
-    return (
-        f"this process belongs to the trial {trial.folder} already, and to one at a time. Close that first: "
-        "ludus.init(...) returned it, and it has close()."
-    )
 
 
 def _adopt() -> Trial | None:
