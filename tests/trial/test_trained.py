@@ -110,6 +110,25 @@ def test_what_is_learnt_since_is_the_newest_version_and_earlier_ones_stay(tmp_pa
         assert model.versions()[-1].digest == result["weights_hash"]
 
 
+@pytest.mark.parametrize("how", SPREAD)
+def test_what_a_script_publishes_later_stays_the_newest(tmp_path: Path, how: str) -> None:
+    run = train(tmp_path, how)
+    with ludus.init(tmp_path, "t"):
+        model = ludus.RemoteModel("policy")
+        halved = {name: np.asarray(0.5 * array, array.dtype) for name, array in _weights(run.trial_dir).items()}
+        mine = model.publish_weights(halved)
+    for damage in (None, b"", b"[1]"):
+        if damage is not None:
+            (run.trial_dir / "models" / "policy" / "adopted.json").write_bytes(damage)
+        with ludus.init(tmp_path, "t"):
+            assert ludus.RemoteModel("policy").step == mine
+    (newest,) = (run.trial_dir / "models" / "policy").glob(f"{mine:09d}-*.weights")
+    for path in (newest, *(run.trial_dir / "models" / "policy").glob(f"{mine - 1:09d}-*.weights")):
+        path.write_bytes(path.read_bytes()[:100])
+    with ludus.init(tmp_path, "t"):
+        assert ludus.RemoteModel("policy").versions()[-1].digest == run.result["weights_hash"], "published again"
+
+
 @pytest.mark.chaos
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", SPREAD)
