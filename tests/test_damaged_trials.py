@@ -42,6 +42,7 @@ FILES = [
     "models/policy.definition",
     "models/policy.promotions",
     "models/policy/*.weights",
+    "models/policy/adopted.json",
     "models/policy/model.onnx",
     "models/policy/model.onnx.sha256",
     "models/policy/newest",

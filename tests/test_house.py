@@ -127,6 +127,25 @@ def test_a_library_has_one_door(library):
     assert {user for user in users if not user.startswith(folders)} <= doors
 
 
+def test_few_know_the_classes_of_services():
+    """A trial's root, and the program of a training run; all others call workers by their names."""
+    users = set()
+    for path in SRC.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+        if any(module.startswith("ludus.") and module.endswith(".service") for module in modules):
+            users.add(str(path.relative_to(SRC)))
+    assert users == {"trial/services.py", "experiment/wiring.py"}
+
+
+def test_opening_a_trial_for_a_run_of_this_process_loads_neither_engines_nor_names():
+    code = (
+        "import sys; import ludus.trial.current, ludus.trial.find; "
+        "print(sorted(m for m in sys.modules if m.startswith(('ludus.rpc', 'ludus.launch', 'ludus.discovery.reg'))))"
+    )
+    assert _python(code).strip() == "[]"
+
+
 def test_importing_ludus_is_quick_and_loads_nothing_heavy():
     code = (
         "import sys, time, json; began = time.perf_counter(); import ludus; took = time.perf_counter() - began; "

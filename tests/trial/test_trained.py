@@ -28,6 +28,7 @@ from ludus.learn.policies.policy import PolicySpec
 from ludus.learn.policies.served import ServedPolicy
 from ludus.models.versions.store import VersionStore
 from ludus.remote import promotion
+from ludus.trial import current as trials
 from ludus.trial import trained
 
 SMALL = {
@@ -107,6 +108,25 @@ def test_what_is_learnt_since_is_the_newest_version_and_earlier_ones_stay(tmp_pa
         model = ludus.RemoteModel("policy")
         assert (model.step, model.tags()) == (1, {"early": 0})
         assert model.versions()[-1].digest == result["weights_hash"]
+
+
+@pytest.mark.parametrize("how", SPREAD)
+def test_what_a_script_publishes_later_stays_the_newest(tmp_path: Path, how: str) -> None:
+    run = train(tmp_path, how)
+    with ludus.init(tmp_path, "t"):
+        model = ludus.RemoteModel("policy")
+        halved = {name: np.asarray(0.5 * array, array.dtype) for name, array in _weights(run.trial_dir).items()}
+        mine = model.publish_weights(halved)
+    for damage in (None, b"", b"[1]"):
+        if damage is not None:
+            (run.trial_dir / "models" / "policy" / "adopted.json").write_bytes(damage)
+        with ludus.init(tmp_path, "t"):
+            assert ludus.RemoteModel("policy").step == mine
+    (newest,) = (run.trial_dir / "models" / "policy").glob(f"{mine:09d}-*.weights")
+    for path in (newest, *(run.trial_dir / "models" / "policy").glob(f"{mine - 1:09d}-*.weights")):
+        path.write_bytes(path.read_bytes()[:100])
+    with ludus.init(tmp_path, "t"):
+        assert ludus.RemoteModel("policy").versions()[-1].digest == run.result["weights_hash"], "published again"
 
 
 @pytest.mark.chaos
@@ -215,3 +235,51 @@ def test_a_policy_that_a_script_made_is_served_promoted_and_evaluated(
     assert "Pendulum-v1 shows" in capsys.readouterr().err
     assert main(["serve", str(folder), "--model", "othr"]) == 2
     assert "Did you mean 'other'?" in capsys.readouterr().err
+
+
+def test_a_run_in_one_process_is_in_its_trial_and_can_be_joined_once_that_is_used(tmp_path: Path) -> None:
+    joined: list[str] = []
+
+    def use(step: int, _values: dict[str, float]) -> None:
+        if joined:
+            return
+        assert json.loads((tmp_path / "t" / "trial.json").read_text())["experiment"] == "train", (
+            "nobody has asked for it"
+        )
+        with pytest.raises(errors.WorkerError, match="trains in the trial"):
+            ludus.init(tmp_path, "t")
+        ludus.merge("mine", float(step))
+        assert trials.current().folder == tmp_path / "t"
+        code = "import sys, ludus; print(ludus.init(sys.argv[1], 't').is_driver, ludus.RemoteBuffer('b').push(1))"
+        words = [sys.executable, "-c", code, str(tmp_path)]
+        joined.append(subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout.strip())
+        assert ludus.RemoteBuffer("b").take(1, 5.0) == [1]
+
+    run = train(tmp_path, "embedded", on_progress=use)
+    assert joined == ["False 1"]
+    assert "mine" in (run.trial_dir / "merged" / "metrics.jsonl").read_text()
+    assert json.loads((run.trial_dir / "trial.json").read_text())["ended"] == "finished"
+    with pytest.raises(errors.WorkerError, match="belongs to no trial"):
+        trials.current()
+    assert train(tmp_path / "other", "embedded").result["weights_hash"] == run.result["weights_hash"]
+
+
+def test_a_run_inside_a_script_with_a_trial_leaves_that_alone(tmp_path: Path) -> None:
+    with ludus.init(tmp_path, "script") as script:
+        seen = []
+        run = train(tmp_path, "embedded", on_progress=lambda _step, _values: seen.append(trials.current()))
+        assert set(seen) == {script}
+        assert ludus.RemoteBuffer("b").push(1) == 1
+    assert json.loads((run.trial_dir / "trial.json").read_text())["ended"] == "finished"
+
+
+def test_a_trial_can_be_opened_while_another_trains_here(tmp_path: Path) -> None:
+    opened: list[bool] = []
+
+    def open_another(_step: int, _values: dict[str, float]) -> None:
+        if not opened:
+            with ludus.init(tmp_path, "script") as script:
+                opened.append(script.is_driver and trials.current() is script)
+
+    train(tmp_path, "embedded", on_progress=open_another)
+    assert opened == [True]

@@ -207,7 +207,7 @@ def test_of_two_that_begin_at_once_one_drives_and_one_joins(tmp_path: Path) -> N
 def test_of_those_that_begin_at_once_again_and_again_one_drives(tmp_path: Path) -> None:
     """New trials, and old ones that those who leave are just ending: never two drivers, never none."""
     processes = [start(AGAIN_AND_AGAIN, tmp_path) for _ in range(3)]
-    for number in range(120):
+    for number in range(80):
         for process in processes:
             assert process.stdin is not None
             process.stdin.write(f"t{number // 2}\n")

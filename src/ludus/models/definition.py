@@ -5,6 +5,7 @@
     │                           and arguments, a user's own module as code
     └── policy/                 the versions, as `VersionStore` keeps them
         ├── settings.json       how it is run
+        ├── adopted.json        of a training run's policy: which checkpoint it has as a version
         └── model.onnx          exported once, when a backend needs it; model.onnx.sha256 has its checksum
 
 The definition is written last: a model whose definition is there is whole. It is a header (magic, format, kind, SHA-256
@@ -34,6 +35,7 @@ from ludus import data, errors, files
 from ludus.data.digest import digest
 from ludus.data.rows import RowLayout
 from ludus.models import layer_definition, policy_definition, verify
+from ludus.models.adoption import Adoption, read_adoption, write_adoption
 from ludus.models.backends import Source
 from ludus.models.settings import ModelSettings
 from ludus.models.torch_weights import as_arrays, difference
@@ -125,12 +127,11 @@ class ModelFolder:
         return is_new
 
     def adopt(self, definition: Definition, settings: Mapping[str, Any], *, number: int | None) -> None:
-        """Have the model here with the weights of `definition`, which a training run made, as a version.
+        """Have the model here with the weights of `definition`, a training run's checkpoint, as its newest version.
 
-        They are the newest one from now on, unless they were published before, here or by the run itself, whose newest
-        version goes before its newest checkpoint. `number`: what the run calls these weights; `None`: the run publishes
-        nothing itself, so it is the next. `settings` hold if the model is new. Doing it again changes nothing, and so
-        does a kill on the way.
+        Once for each checkpoint: what is published later, by scripts or by the run itself, stays the newest. `number`:
+        what the run, which publishes its versions itself, calls these weights; `None`: it does not, so it is the next.
+        `settings` hold if the model is new. After a kill on the way it is done by whoever comes next.
         """
         weights = as_arrays(definition.module)
         packed = self._pack(definition)
@@ -144,24 +145,30 @@ class ModelFolder:
             is_new = not self.exists
             changed = ModelSettings().changed(settings) if is_new else self.settings()
             store = VersionStore(self.folder, keep=changed.keep)
-            self._adopt_weights(store, weights, number)
+            number = self._adopt_weights(store, weights, number)
+            write_adoption(self.folder / self.name, Adoption(digest=digest(weights), number=number))
             if is_new:
                 folders.write_private(self.folder / self.name / _SETTINGS, json.dumps(asdict(changed)).encode())
                 folders.write_private(self.path, packed)
 
-    def _adopt_weights(self, store: VersionStore, weights: Mapping[str, NDArray[Any]], number: int | None) -> None:
+    def _adopt_weights(self, store: VersionStore, weights: dict[str, NDArray[Any]], number: int | None) -> int:
+        """The number that they have among the versions, published or not."""
         try:
             newest, known = store.get(self.name)
         except errors.DataError as error:
             if store.versions(self.name) or self.exists:
-                _LOG.warning(
-                    "no version of %r can be used: %s The newest checkpoint is published again.", self.name, error
-                )
-            store.publish(self.name, weights, number=max(store.rewind(self.name, None), number or 0))
-            return
+                _LOG.warning("no version of %r can be used: %s The newest checkpoint is published.", self.name, error)
+            return store.publish(self.name, weights, number=max(store.rewind(self.name, None), number or 0)).number
         self.check(known, weights)
-        if newest.digest != digest(dict(weights)) and (number is None or number > newest.number):
-            store.publish(self.name, weights, number=number)
+        own, before = digest(weights), read_adoption(self.folder / self.name)
+        if before is not None and before.covers(own, newest):
+            return before.number
+        there = [version.number for version in store.versions(self.name) if version.digest == own]
+        if there:
+            return there[-1]
+        if number is not None and number <= newest.number:
+            return number
+        return store.publish(self.name, weights, number=number).number
 
     def check(self, wanted: Mapping[str, NDArray[Any]], given: Mapping[str, NDArray[Any]]) -> None:
         """Raise `DataError` unless these weights fit the model."""

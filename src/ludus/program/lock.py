@@ -38,9 +38,8 @@ class Phase(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """The process that holds a trial's lock, as the lock's file says."""
+    """The process of this host that holds a trial's lock, as the lock's file says."""
 
-    host: str
     pid: int
     start: int | None  # of `process_start`
     phase: Phase
@@ -87,17 +86,17 @@ def driving(folder: Path, *, phase: Phase = Phase.DRIVING) -> Iterator[Drive]:
 
 
 def find_holder(folder: Path) -> Holder | None:
-    """Who holds the lock, as its file says; `None` if that is unknown: it is free, or was taken just now.
+    """Who holds the lock, as its file says; `None` if that is unknown.
 
-    A process of this host that is gone is never named.
+    It is free then, was taken just now, or was last held by a process that is gone, or of another host.
     """
     try:
         said = json.loads((folder / LOCK_FILE).read_bytes())
-        holder = Holder(host=said["host"], pid=said["pid"], start=said["start"], phase=Phase(said["phase"]))
+        holder = Holder(pid=said["pid"], start=said["start"], phase=Phase(said["phase"]))
+        is_known = said["host"] == os.uname().nodename and is_alive(holder.pid, holder.start)
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    is_here = holder.host == os.uname().nodename
-    return holder if not is_here or is_alive(holder.pid, holder.start) else None
+    return holder if is_known else None
 
 
 def refusal(folder: Path) -> str:

@@ -24,16 +24,15 @@ from ludus.gateway.gateway import GatewayOptions
 from ludus.gateway.http.limits import HttpLimits
 from ludus.gateway.port import Port
 from ludus.gateway.record import Recorder
-from ludus.gateway.service import GatewayService
 from ludus.gateway.session_core import SessionLimits
 from ludus.gateway.watch import Watch
 from ludus.launch.run import Run
-from ludus.program.program import Program, Resources, RestartPolicy
 from ludus.trial import current as trials
+from ludus.trial import services
+from ludus.trial.driver import Stage
 
 __all__ = ["RemoteActor"]
 
-_RESTARTS = RestartPolicy(max_restarts=None, backoff_s=0.05, max_backoff_s=1.0)
 _READY_S = 60.0
 
 
@@ -109,22 +108,17 @@ class RemoteActor:
         if self._run is not None:
             raise errors.ConfigError(f"port {self.port} is served already; use another RemoteActor for another actor")
         held = self._held = _hold(self._options)
-        program = Program(trials.EXPERIMENT)
-        program.add(
+        program = services.gateway_program(
             self.node,
-            GatewayService,
             self._options,
             Actor,
             args,
             kwargs,
-            size=self._num_workers,
+            num_workers=self._num_workers,
             make_observer=_RecorderMaker(self._trial.folder, self.node) if self._is_recorded else None,
-            replicas=self._num_workers,
-            resources=Resources(cpus=1),
-            restarts=_RESTARTS,
         )
         try:
-            self._run = self._trial.run(program)
+            self._run = self._trial.run(program, stage=Stage.GATEWAYS)
         except BaseException:
             held.close()
             raise

@@ -20,8 +20,10 @@ from ludus.command_line import trial_command
 from ludus.experiment import config as configs
 from ludus.program import folder as folders
 from ludus.program import lock
+from ludus.trial import current as trials
 from ludus.trial import interrupts
 from ludus.trial.find import find
+from ludus.trial.trial import Metrics
 
 __all__ = ["TrainingRun", "evaluate", "resume", "train"]
 
@@ -70,7 +72,7 @@ def train(
     began = time.time() if began is None else began
     config = configs.resolve(algorithm, env, settings)
     folder = folders.TrialFolder.create(config.train.project, config.train.trial)
-    with lock.driving(folder.path):
+    with trials.take(folder, metrics=_metrics, is_current=config.is_embedded):
         if (folder.path / "config.json").exists():
             raise errors.ConfigError(
                 f"trial {folder.path.name!r} is there already; go on with it ({trial_command('resume', folder.path)}), "
@@ -106,7 +108,7 @@ def resume(
     config = load_config(folder.path)
     if (result := _read_result(folder.path)) is not None:
         return TrainingRun(folder.path, result)
-    with lock.driving(folder.path):
+    with trials.take(folder, metrics=_metrics, is_current=config.is_embedded):
         if (known := folder.find()) is not None and known.is_live:
             raise errors.ProgramError(
                 f"trial {folder.path.name!r} is running: process {known.driver_pid} on {known.driver_host} drives it."
@@ -256,6 +258,13 @@ def _run(
         return TrainingRun(folder.path, result)
     finally:
         folder.mark_ended(ended)
+
+
+def _metrics(folder: Path) -> Metrics:
+    """The writer of what is merged in the run's process; it is needed only if something is."""
+    from ludus.remote.figures import Figures
+
+    return Figures(folder)
 
 
 def _mark(folder: folders.TrialFolder, config: configs.Config) -> None:

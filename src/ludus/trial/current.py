@@ -9,23 +9,29 @@ In a worker it is there by itself.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ludus import errors
 from ludus import secret as secrets
 from ludus.discovery import names as naming
-from ludus.trial import entering
-from ludus.trial.services import EXPERIMENT
-from ludus.trial.trial import Trial
+from ludus.program import lock
+from ludus.program.folder import TrialFolder
+from ludus.trial.trial import EXPERIMENT, MakeMetrics, Trial
 from ludus.workers import context
 
-__all__ = ["EXPERIMENT", "Trial", "current", "open"]
+if TYPE_CHECKING:
+    from ludus.trial.driver import Driver
+
+__all__ = ["EXPERIMENT", "Trial", "current", "open", "take"]
 
 _ENGINES = ("local", "ray")
 
 _current: Trial | None = None
+_taken: Trial | None = None  # of a run in this process, for as long as nothing else was opened
 _parents: Trial | None = None  # that of the process which this one was forked from
 _init_lock = threading.RLock()
 
@@ -34,7 +40,7 @@ def open(
     project: str | Path = "trials",
     trial: str | None = None,
     *,
-    metrics: entering.MakeMetrics,
+    metrics: MakeMetrics,
     engine: str = "local",
     secret: str | None = None,
     join: bool = True,
@@ -55,6 +61,13 @@ def open(
     if trial is not None and (trial in ("", "..") or trial != Path(trial).name):
         raise errors.ConfigError(f"{trial!r} cannot name a trial: it must be one folder's name, without '/'.")
     with _init_lock:
+        if _current is None and _taken is not None:
+            is_same = trial is not None and Path(project).absolute() / trial == _taken.folder
+            if is_same or _taken.has_begun:
+                raise errors.WorkerError(
+                    f"this process trains in the trial {_taken.folder}, and belongs to one trial at a time. What is "
+                    "named in it can be used without ludus.init."
+                )
         if _current is None:
             _current = _adopt()
             if _current is not None and trial not in (None, _current.folder.name):
@@ -67,10 +80,42 @@ def open(
                 "ludus.init(...) returned it, and it has close()."
             )
         if _current is None:
+            from ludus.trial import entering  # brings the name service and the engines
+
             secret = secrets.find("trial secret", secret)
             where = Path(project).absolute()
             _current = _remember(entering.enter(where, trial, engine=engine, secret=secret, metrics=metrics, join=join))
         return _current
+
+
+def take(folder: TrialFolder, *, metrics: MakeMetrics, is_current: bool) -> Trial:
+    """Drive a trial for a run of this process: only its lock is taken, and trial.json is left to the caller.
+
+    The caller closes it. is_current: `current` gives it, unless this process belongs to a trial already; names, and all
+    by which others can join, begin when it is first used. Raises `ProgramError` at once if anybody drives it.
+    """
+    global _taken
+    resources = contextlib.ExitStack()
+    drive = resources.enter_context(lock.driving(folder.path))
+
+    def start() -> tuple[context.Context, Driver]:
+        from ludus.trial import entering  # brings the name service and the engines
+
+        return entering.begin(folder, resources, engine="local", secret=None, metrics=metrics)
+
+    made = Trial(folder.path, engine="local", resources=resources, drive=drive, start=start)
+
+    def forget() -> None:
+        global _taken
+        with _init_lock:
+            if _taken is made:
+                _taken = None
+
+    made.on_closed = forget
+    with _init_lock:
+        if is_current and _taken is None and _current is None and not context.is_given():
+            _taken = made
+    return made
 
 
 def current() -> Trial:
@@ -80,6 +125,8 @@ def current() -> Trial:
     if found is not None:
         return found
     with _init_lock:
+        if _current is None and _taken is not None:
+            return _taken
         if _current is None:
             _current = _adopt()
         if _current is None and _parents is not None:
@@ -94,6 +141,10 @@ def current() -> Trial:
 
 def _adopt() -> Trial | None:
     """The trial of which this process is a worker, if it is one."""
+    if not context.is_given():
+        return None
+    from ludus.trial import entering  # brings the name service and the engines
+
     found = entering.adopt()
     return None if found is None else _remember(found)
 
@@ -121,8 +172,15 @@ def _is_same(trial: Trial, project: Path, name: str | None, engine: str) -> bool
 
 def _leave_after_fork() -> None:
     """A forked child belongs to no trial: the threads and connections of its parent's are the parent's."""
-    global _current, _parents, _init_lock
+    global _current, _parents, _taken, _init_lock
     _init_lock = threading.RLock()
+    if _taken is not None:
+        _taken.leave_to_parent()
+        if _taken.has_begun:
+            context.use(None)
+        if _current is None:
+            _parents = _taken
+        _taken = None
     if _current is not None:
         atexit.unregister(_current.close)
         _current.leave_to_parent()

@@ -14,17 +14,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ludus import errors, launch
 from ludus.launch import signals
 from ludus.program.program import Program
 from ludus.services.trainer.service_host import HostedService, ServiceHost
 from ludus.trial import services
-from ludus.trial.services import EXPERIMENT
+from ludus.trial.trial import EXPERIMENT, Metrics
 from ludus.workers.register import register
 
-__all__ = ["EXPERIMENT", "Driver", "DriverService", "Metrics", "Stage", "check_count", "check_name"]
+__all__ = ["Driver", "DriverService", "Stage", "check_count", "check_name"]
 
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -38,18 +38,6 @@ class Stage(enum.IntEnum):
     TRAINERS = 0
     GATEWAYS = 1  # sessions end, and push what they have
     REST = 2
-
-
-class Metrics(Protocol):
-    """The trial's writer of what its processes `merge`."""
-
-    def join(self, rows: Sequence[Any]) -> None:
-        """Take in the windows of a process."""
-        ...
-
-    def close(self) -> None:
-        """Write the rest. May be called twice."""
-        ...
 
 
 @dataclass(kw_only=True)
@@ -85,7 +73,9 @@ class Driver:
     def __init__(self, place: launch.Place, *, engine: str, metrics: Metrics) -> None:
         self.stop_asked = threading.Event()
         self.stop_reason = ""
+        self.interrupts = signals.Interrupts()
         self.metrics = metrics
+        self.names_url = place.names_url
         self._place = place
         self._engine: Callable[..., launch.Run] = launch.ray if engine == "ray" else launch.local
         self._lock = threading.RLock()
@@ -99,7 +89,7 @@ class Driver:
 
     # -- what runs ----------------------------------------------------------------------------------------------
 
-    def run(self, program: Program, *, stage: Stage | None = None) -> launch.Run:
+    def run(self, program: Program, *, stage: Stage = Stage.REST) -> launch.Run:
         """Start more workers inside the trial."""
         if program.name != EXPERIMENT:
             raise errors.ProgramError(
@@ -111,7 +101,7 @@ class Driver:
             for node in program.nodes:
                 self._expect_free(node.name)
             run = self._engine(program, within=self._place)
-            self._started.append(_Started(run=run, stage=_stage_of(program) if stage is None else stage))
+            self._started.append(_Started(run=run, stage=stage))
             described = program.describe()
             self._nodes |= {node["name"]: node for node in described["nodes"]}
             self._edges += [edge for edge in described["edges"] if edge not in self._edges]
@@ -211,7 +201,7 @@ class Driver:
             self.stop_reason = reason
             self.stop_asked.set()
 
-    def close(self, grace_s: float, interrupts: signals.Interrupts) -> None:
+    def close(self, grace_s: float) -> None:
         """Stop the runs stage by stage, each within `grace_s` or, if hurried, at once; then what is hosted."""
         with self._lock:
             self._is_closing = True
@@ -220,14 +210,14 @@ class Driver:
             for host in self._hosts.values():
                 steps.callback(host.close)
             for stage in reversed(Stage):
-                steps.callback(self._stop_runs, stage, grace_s, interrupts)
+                steps.callback(self._stop_runs, stage, grace_s)
 
-    def _stop_runs(self, stage: Stage, grace_s: float, interrupts: signals.Interrupts) -> None:
+    def _stop_runs(self, stage: Stage, grace_s: float) -> None:
         runs = self.runs(stage)
         for run in runs:
             run.ask_stop(grace_s)
         while not all(run.is_over for run in runs):
-            if interrupts.is_hurried:
+            if self.interrupts.is_hurried:
                 for run in runs:
                     run.ask_stop(0.0)
             time.sleep(0.01)
@@ -237,11 +227,6 @@ class Driver:
 
 def _node_names(program: Program) -> list[str]:
     return [node.name for node in program.nodes]
-
-
-def _stage_of(program: Program) -> Stage:
-    has_gateway = any(node.cls.__module__.startswith("ludus.gateway.") for node in program.nodes)
-    return Stage.GATEWAYS if has_gateway else Stage.REST
 
 
 class DriverService:

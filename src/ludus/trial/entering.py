@@ -7,6 +7,7 @@ whatever became of trial.json, which says where the names of a running trial are
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import secrets
@@ -21,14 +22,11 @@ from ludus.launch import run as runs
 from ludus.program import folder as folders
 from ludus.program import lock
 from ludus.trial import trained
-from ludus.trial.driver import EXPERIMENT, Driver, DriverService, Metrics
-from ludus.trial.trial import Trial, stop_key
+from ludus.trial.driver import Driver, DriverService
+from ludus.trial.trial import EXPERIMENT, MakeMetrics, Trial, stop_key
 from ludus.workers import context
 
-__all__ = ["MakeMetrics", "adopt", "enter"]
-
-MakeMetrics = Callable[[Path], Metrics]
-"""Makes the writer of a trial's metrics, given its folder."""
+__all__ = ["adopt", "begin", "enter"]
 
 _LOG = logging.getLogger(__name__)
 _WAIT_S = 60.0  # for a process that begins or ends the trial
@@ -38,11 +36,8 @@ _LEASE_S = 2.0
 
 
 def adopt() -> Trial | None:
-    """The trial of which this process is a worker."""
-    try:
-        here = context.current()
-    except errors.WorkerError:
-        return None
+    """The trial of which this process, which has a context, is a worker; `None` if that is of another program."""
+    here = context.current()
     if here.experiment != EXPERIMENT or here.folder is None:
         return None
     found = _connect(here, here.folder, engine="local", resources=contextlib.ExitStack())
@@ -100,6 +95,11 @@ def _is_ending(folder: folders.TrialFolder) -> bool:
     return holder is not None and holder.phase is lock.Phase.ENDING
 
 
+def _is_driven_by(folder: folders.TrialFolder, known: folders.TrialRecord) -> bool:
+    holder = lock.find_holder(folder.path)
+    return holder is not None and (holder.pid, holder.phase) == (known.driver_pid, lock.Phase.DRIVING)
+
+
 def _is_driven_unseen(folder: folders.TrialFolder) -> bool:
     """Whether somebody drives it and trial.json does not say so: it was damaged, or nobody can join.
 
@@ -139,14 +139,14 @@ def _join(folder: folders.TrialFolder, known: folders.TrialRecord) -> Trial | No
         )
     except errors.DiscoveryError as error:
         resources.close()
-        is_gone = isinstance(error.__cause__, errors.Unreachable) or _is_ending(folder)
+        is_gone = isinstance(error.__cause__, errors.Unreachable) or not _is_driven_by(folder, known)
         if is_gone and known.driver_host == os.uname().nodename:
-            return None  # or its process id is somebody else's now
+            return None  # or it ends just now, or its process id is somebody else's
         raise errors.ProgramError(
             f"trial {folder.path.name!r} cannot be joined: {who} drives it and does not answer ({error}). If that is "
             f"gone for good, remove {folder.path / 'trial.json'} and call ludus.init again."
         ) from error
-    if _has_no_context():
+    if not context.is_given():
         context.use(here)
         joined.before_close(lambda: context.use(None))
     return joined
@@ -162,7 +162,7 @@ def _connect(
     on_stopping: Callable[[], None] | None = None,
 ) -> Trial:
     """A process of the trial that is not its driver."""
-    made = Trial(here, folder, engine=engine, resources=resources, driver=None, joined=joined)
+    made = Trial(folder, engine=engine, resources=resources, here=here, joined=joined)
 
     def told(_key: str, reason: str | None) -> None:
         if reason is not None:
@@ -178,24 +178,46 @@ def _connect(
 def _drive(
     folder: folders.TrialFolder,
     drive: lock.Drive,
-    stack: contextlib.ExitStack,
+    resources: contextlib.ExitStack,
     *,
     engine: str,
     secret: str | None,
     metrics: MakeMetrics,
 ) -> Trial:
-    """Become the driver: names, `driver/0`, and only then trial.json, by which others find both.
-
-    `stack` holds the lock; it is closed with the trial, and if this fails.
-    """
-    with stack:
-        if not _has_no_context():
-            raise errors.WorkerError(
-                "this process is a worker of another program and cannot drive a trial of its own; begin it elsewhere, "
-                "and join it here."
-            )
+    """Become the driver, whom others can join. `resources` holds the lock; it is closed with the trial."""
+    with contextlib.ExitStack() as failing:
+        failing.push(resources)
         folder.make()
         trained.publish_if_trained(folder.path)
+        start = functools.partial(begin, folder, resources, engine=engine, secret=secret, metrics=metrics)
+        made = Trial(folder.path, engine=engine, resources=resources, drive=drive, start=start)
+        driver = made.driver
+        drive.mark(lock.Phase.DRIVING)
+        resources.callback(_mark_ended, folder, driver)
+        driver.interrupts.install()
+        resources.callback(driver.interrupts.restore)
+        failing.pop_all()
+    return made
+
+
+def begin(
+    folder: folders.TrialFolder,
+    resources: contextlib.ExitStack,
+    *,
+    engine: str,
+    secret: str | None,
+    metrics: MakeMetrics,
+) -> tuple[context.Context, Driver]:
+    """Names, `driver/0`, and only then trial.json, by which others find both; `resources` closes them.
+
+    For the process that holds the lock.
+    """
+    if context.is_given():
+        raise errors.WorkerError(
+            "this process is a worker of another program and cannot drive a trial of its own; begin it elsewhere, and "
+            "join it here."
+        )
+    with contextlib.ExitStack() as stack:
         host, reserves = "127.0.0.1", True
         if engine == "ray":
             host, is_own = stack.enter_context(launch.ray_connected())
@@ -214,28 +236,15 @@ def _drive(
         folder.save(
             folders.TrialRecord.own(folder.path, experiment=EXPERIMENT, names_url=url, engine=engine, secret=secret)
         )
-        drive.mark(lock.Phase.DRIVING)
-        stack.callback(_mark_ended, folder, url, driver)
-        resources = stack.pop_all()
-    made = Trial(here, folder.path, engine=engine, resources=resources, driver=driver, drive=drive)
-    made.interrupts.install()
-    resources.callback(made.interrupts.restore)
-    return made
+        resources.push(stack.pop_all())
+    return here, driver
 
 
-def _mark_ended(folder: folders.TrialFolder, url: str, driver: Driver) -> None:
+def _mark_ended(folder: folders.TrialFolder, driver: Driver) -> None:
     """Say so in trial.json, if that is there and still ours."""
     failed = driver.failure
     if not folder.path.is_dir():
         _LOG.warning("%s was deleted while the trial ran: what it had written is gone.", folder.path)
         return
-    if (known := folder.find()) is not None and known.names_url == url:
+    if (known := folder.find()) is not None and known.names_url == driver.names_url:
         folder.mark_ended(str(failed).splitlines()[0] if failed else driver.stop_reason or "stopped")
-
-
-def _has_no_context() -> bool:
-    try:
-        context.current()
-    except errors.WorkerError:
-        return True
-    return False

@@ -9,6 +9,7 @@ Reads names of files only.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from ludus import errors, spelling
@@ -44,7 +45,8 @@ def find_all(project: str | Path, *, trained: bool = False) -> list[TrialFolder]
     marks: dict[Path, float] = {}
     for mark in (_CONFIG_FILE,) if trained else _MARKS:  # the config last: it is never written again
         for path in Path(project).glob(f"*/{mark}"):
-            marks[path.parent] = path.stat().st_mtime
+            with contextlib.suppress(FileNotFoundError):  # removed just now
+                marks[path.parent] = path.stat().st_mtime
     return [TrialFolder(path.absolute()) for path in sorted(marks, key=lambda path: (marks[path], path))]
 
 

@@ -56,6 +56,7 @@ def publish_if_trained(folder: Path) -> None:
 def is_published(folder: Path) -> bool:
     """Whether nothing is left for `publish` to do, or nothing can be done yet. Reads small files only."""
     from ludus.experiment.checkpoints import CheckpointStore  # these bring NumPy
+    from ludus.models.adoption import read_adoption
     from ludus.models.versions.store import VersionStore
 
     if not (folder / "config.json").is_file():
@@ -65,11 +66,12 @@ def is_published(folder: Path) -> bool:
         return True
     if (folder / _OLD_VERSIONS).is_dir() or not (folder / _MODELS / f"{MODEL}.definition").is_file():
         return False
-    store = VersionStore(folder / _MODELS)
     try:
-        return store.get(MODEL)[0].digest == saved[-1].weights
+        newest = VersionStore(folder / _MODELS).get(MODEL)[0]
     except errors.DataError:
         return False
+    adoption, digest = read_adoption(folder / _MODELS / MODEL), saved[-1].weights
+    return digest is not None and adoption is not None and adoption.covers(digest, newest)
 
 
 def _take_over_old_versions(folder: Path) -> None:

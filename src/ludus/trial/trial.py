@@ -7,21 +7,26 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ludus import errors, launch
+from ludus import errors
 from ludus.discovery import names as naming
-from ludus.launch import signals
 from ludus.program import folder as folders
 from ludus.program import lock
-from ludus.program.program import Program
-from ludus.trial.driver import Driver, Stage
 from ludus.workers import context
-from ludus.workers.remote import Remote
 
-__all__ = ["Trial", "stop_key"]
+if TYPE_CHECKING:  # a run in one process needs none of these
+    from ludus import launch
+    from ludus.program.program import Program
+    from ludus.trial.driver import Driver, Stage
+    from ludus.workers.remote import Remote
+
+__all__ = ["EXPERIMENT", "MakeMetrics", "Metrics", "Start", "Trial", "stop_key"]
+
+EXPERIMENT = "ludus"
+"""The experiment under which all workers of a named trial are found."""
 
 _LOG = logging.getLogger(__name__)
 _GONE_S = 1.0  # what a killed driver has to be gone
@@ -30,27 +35,51 @@ _HEAR_S = 1.0  # what those who joined have to hear that the trial stops
 T = TypeVar("T")
 
 
+class Metrics(Protocol):
+    """The trial's writer of what its processes `merge`."""
+
+    def join(self, rows: Sequence[Any]) -> None:
+        """Take in the windows of a process."""
+        ...
+
+    def close(self) -> None:
+        """Write the rest. May be called twice."""
+        ...
+
+
+MakeMetrics = Callable[[Path], Metrics]
+"""Makes the writer of a trial's metrics, given its folder."""
+
+Start = Callable[[], "tuple[context.Context, Driver]"]
+"""Begins the names of a trial and `driver/0`, by which others join."""
+
+
 class Trial:
-    """A trial as one process sees it. Made by `init`; safe to use from several threads."""
+    """A trial as one process sees it. Made by `ludus.init` and `ludus.train`; safe to use from several threads.
+
+    The process that drives it has its lock (`drive`), and hosts its names and services. These begin when somebody first
+    asks for them (`start`): a run in one process needs none. Any other process has joined, or is a worker: it has its
+    context (`here`).
+    """
 
     def __init__(
         self,
-        here: context.Context,
         folder: Path,
         *,
         engine: str,
         resources: contextlib.ExitStack,
-        driver: Driver | None,
+        here: context.Context | None = None,
         drive: lock.Drive | None = None,
+        start: Start | None = None,
         joined: folders.TrialRecord | None = None,
     ) -> None:
         self.folder = folder
         self.engine = engine
-        self.interrupts = signals.Interrupts()
         self.on_closed: Callable[[], None] | None = None
         self._here = here
-        self._driver = driver
+        self._driver: Driver | None = None
         self._drive = drive
+        self._start = start
         self._joined = joined
         self._resources = resources
         self._stopping = threading.Event()
@@ -65,18 +94,20 @@ class Trial:
 
     @property
     def is_driver(self) -> bool:
-        return self._driver is not None
+        return self._drive is not None
 
     @property
     def driver(self) -> Driver:
         """Raises `WorkerError` in any other process."""
         self.expect_own()
-        if self._driver is None:
+        if self._drive is None:
             who = f"process {self._joined.driver_pid} on {self._joined.driver_host}" if self._joined else "the process"
             raise errors.WorkerError(
                 f"only the driver of trial {self.folder.name!r} can do this: {who} that called ludus.init first. Do it "
                 "there."
             )
+        self.context  # noqa: B018 - it is begun
+        assert self._driver is not None
         return self._driver
 
     @property
@@ -119,7 +150,9 @@ class Trial:
             self.expect_open()
             made = self._remotes.get(node)
             if made is None:
-                here = self._here
+                from ludus.workers.remote import Remote
+
+                here = self.context
                 made = self._remotes[node] = Remote(
                     node, experiment=here.experiment, trial=here.trial, names=here.names, secret=here.secret
                 )
@@ -128,9 +161,9 @@ class Trial:
     def run(self, program: Program, *, stage: Stage | None = None) -> launch.Run:
         """Driver only: start more workers, found by all processes of the trial. They end with it at the latest.
 
-        stage: when the trial stops, who is asked first; by default gateways before all others.
+        stage: when the trial stops, who is asked first; by default they are asked last.
         """
-        return self.driver.run(program, stage=stage)
+        return self.driver.run(program) if stage is None else self.driver.run(program, stage=stage)
 
     def ask_driver(self, command: str, *args: Any, **kwargs: Any) -> Any:
         """Have the driver do something, from any process: see `DriverService`."""
@@ -143,17 +176,28 @@ class Trial:
     def address(self, worker: str, *, timeout_s: float = 30.0) -> str:
         """Where a worker answers, once it does."""
         self.expect_open()
-        here = self._here
+        here = self.context
         return here.names.wait(naming.worker(here.experiment, here.trial, worker), timeout_s)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether it has names, by which others can be called."""
+        return self._here is not None
+
+    @property
     def context(self) -> context.Context:
-        return self._here
+        """Where its names are; in its driver they are begun, with `driver/0`, when this is first asked for."""
+        with self._lock:
+            if self._here is None:
+                self.expect_open()
+                assert self._start is not None, "either it has names, or it can begin them"
+                self._here, self._driver = self._start()
+            return self._here
 
     def send_figures(self, rows: list[Any], *, timeout_s: float) -> None:
         """For `merge`."""
-        if self._driver is not None:
-            self._driver.metrics.join(rows)
+        if self.is_driver:
+            self.driver.metrics.join(rows)
         else:
             self.remote("driver").solver.submit("driver", "merge", [rows], timeout_s=timeout_s).result()
 
@@ -188,7 +232,8 @@ class Trial:
                 self._resources.close()
 
     def _close(self, grace_s: float) -> None:
-        self.interrupts.is_draining = True
+        if self._driver is not None:
+            self._driver.interrupts.is_draining = True
         if self._drive is not None:
             self._drive.mark(lock.Phase.ENDING)
         with self._lock:
@@ -196,7 +241,7 @@ class Trial:
         with contextlib.ExitStack() as steps:  # from the last to the first, each whatever became of those before
             steps.callback(self._close_remotes)
             if self._driver is not None:
-                steps.callback(self._driver.close, grace_s, self.interrupts)
+                steps.callback(self._driver.close, grace_s)
             for callback in reversed(callbacks):
                 steps.callback(callback)
             if self._driver is not None:
@@ -210,9 +255,10 @@ class Trial:
 
     def _tell_stopping(self) -> None:
         self._stopping.set()
-        names, joined = self._here.names, naming.kind_root(self._here.experiment, self._here.trial, "joined")
+        here = self.context
+        names, joined = here.names, naming.kind_root(here.experiment, here.trial, "joined")
         try:
-            names.add(stop_key(self._here), self.driver.stop_reason or "closed", replace=True)
+            names.add(stop_key(here), self.driver.stop_reason or "closed", replace=True)
             until = time.monotonic() + _HEAR_S
             while names.find_subtree(joined) and time.monotonic() < until:
                 time.sleep(0.01)
@@ -223,7 +269,8 @@ class Trial:
         """This process was forked: the trial stays its parent's. Nothing of it is closed here, or can be used."""
         self._lock, self._closing = threading.RLock(), threading.Lock()  # a thread that is not here may hold them
         self._is_closed = self._is_inherited = True
-        self.interrupts.restore()
+        if self._driver is not None:
+            self._driver.interrupts.restore()
 
     def expect_own(self) -> None:
         """Raise `WorkerError` in a process that was forked from the trial's."""

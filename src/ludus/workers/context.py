@@ -11,7 +11,7 @@ from pathlib import Path
 from ludus import discovery, errors
 from ludus.core import Names
 
-__all__ = ["Context", "at_leave", "complete", "current", "leave", "use"]
+__all__ = ["Context", "at_leave", "complete", "current", "is_given", "leave", "use"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,6 +58,11 @@ def complete(experiment: str | None, trial: str | None, names: Names | None, sec
         secret=secret or here.secret,
         folder=here.folder,
     )
+
+
+def is_given() -> bool:
+    """Whether this process has a context, or its environment says one."""
+    return _current is not None or all(f"LUDUS_{key}" in os.environ for key in ("EXPERIMENT", "TRIAL", "NAMES"))
 
 
 def current() -> Context:
