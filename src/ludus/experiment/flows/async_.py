@@ -1,4 +1,4 @@
-"""The asynchronous flow: simulators never wait for the trainer, nor it for them, but for a bounded queue between them.
+"""The asynchronous flow: simulators and games never wait for the trainer, nor it for them, but for a bounded queue.
 
 The lag of every sample, in versions, is measured; segments older than `max_lag` are dropped and counted.
 """
@@ -26,7 +26,7 @@ class AsyncFlow:
     """`publish` is told each new version. With `ranks`, all of them take their turns together.
 
     While no segments come, it is told the newest again: somebody may have deleted it, and simulators wait for it.
-    `num_agents`: of each env; their rows are side by side.
+    `num_agents`: of each env; their rows are side by side. `waits_for` is what status lines call its source.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class AsyncFlow:
         max_lag: int,
         ranks: Any = None,
         num_agents: int = 1,
+        waits_for: str = "segments",
     ) -> None:
         self._buffer = buffer
         self._learner = learner
@@ -47,6 +48,7 @@ class AsyncFlow:
         self._max_lag = max_lag
         self._ranks = ranks
         self._num_agents = num_agents
+        self._waiting = f"wait for {waits_for}"
         self._ready: list[Item] = []
         self._logs: dict[str, EpisodeLog] = {}
         self._num_stale = 0
@@ -55,7 +57,7 @@ class AsyncFlow:
         self.doing = ""
 
     def turn(self, progress: float) -> Report | None:
-        self.doing = "wait for segments"
+        self.doing = self._waiting
         while len(self._ready) < self._batch_segments:
             taken = self._buffer.take(1, timeout_s=_WAIT_S)
             if not taken:
