@@ -7,23 +7,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ludus.data.nest import Nest
 from ludus.data.segment import Segment
 from ludus.experiment.flows.report import Report
 from ludus.learn.algorithms.learner import Learner, Sample
-from ludus.services.buffer.fifo import FifoBuffer, Item
+from ludus.services.buffer.fifo import FifoStatistics, Item
 from ludus.services.simulator.episodes import Episode, EpisodeLog
 
-__all__ = ["AsyncFlow"]
+__all__ = ["AsyncFlow", "SegmentBuffer"]
 
 _WAIT_S = 0.02  # then the trainer answers its calls
 _PUBLISH_AGAIN_S = 2.0
 
 
+class SegmentBuffer(Protocol):
+    """What segments are taken from: a `FifoBuffer` of this process, or whatever else has these."""
+
+    def take(self, num_segments: int, *, timeout_s: float) -> list[Item]:
+        """So many, or none if there are not that many in time."""
+        ...
+
+    def statistics(self) -> FifoStatistics: ...
+
+    def close(self) -> None: ...
+
+
 class AsyncFlow:
-    """`publish` is told each new version. With `ranks`, all of them take their turns together.
+    """An update is made of `batch_segments` segments, or more until `batch_steps` steps are in them.
+
+    `publish` is told each new version. With `ranks`, all of them take their turns together.
 
     While no segments come, it is told the newest again: somebody may have deleted it, and simulators wait for it.
     `num_agents`: of each env; their rows are side by side. `waits_for` is what status lines call its source.
@@ -31,11 +45,12 @@ class AsyncFlow:
 
     def __init__(
         self,
-        buffer: FifoBuffer,
+        buffer: SegmentBuffer,
         learner: Learner,
         *,
         publish: Callable[[Learner], None],
         batch_segments: int,
+        batch_steps: int = 0,
         max_lag: int,
         ranks: Any = None,
         num_agents: int = 1,
@@ -45,6 +60,7 @@ class AsyncFlow:
         self._learner = learner
         self._publish = publish
         self._batch_segments = batch_segments
+        self._batch_steps = batch_steps
         self._max_lag = max_lag
         self._ranks = ranks
         self._num_agents = num_agents
@@ -58,7 +74,7 @@ class AsyncFlow:
 
     def turn(self, progress: float) -> Report | None:
         self.doing = self._waiting
-        while len(self._ready) < self._batch_segments:
+        while not self._has_enough():
             taken = self._buffer.take(1, timeout_s=_WAIT_S)
             if not taken:
                 self._publish_again()
@@ -90,6 +106,11 @@ class AsyncFlow:
             max_lag=int(lag.max()),
             counts=self._counts(),
         )
+
+    def _has_enough(self) -> bool:
+        if len(self._ready) < self._batch_segments:
+            return False
+        return not self._batch_steps or sum(item.segment.num_active for item in self._ready) >= self._batch_steps
 
     def _publish_again(self) -> None:
         now = time.perf_counter()
