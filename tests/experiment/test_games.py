@@ -112,10 +112,10 @@ def test_the_game_may_be_one_in_cpp(tmp_path: Path) -> None:
     assert result["eval_return_mean"] > 2 * RANDOM
 
 
-def test_two_trainers_share_the_sessions(tmp_path: Path) -> None:
+def test_two_trainers_and_two_gateway_workers_share_the_sessions(tmp_path: Path) -> None:
     port = free_port()
     with cartpole(port):
-        result = train("ppo", port, tmp_path, steps=4_000, trainers=2, eval_episodes=4)
+        result = train("ppo", port, tmp_path, steps=4_000, trainers=2, simulators=2, eval_episodes=4)
     assert result["steps"] >= 4_000
     assert result["eval_episodes"] == 4
     metrics = [json.loads(line) for line in (tmp_path / "t" / "metrics.jsonl").read_text().splitlines()]
@@ -234,6 +234,57 @@ def test_no_game_comes_the_run_says_so_can_be_stopped_and_goes_on_later(tmp_path
     assert json.loads(done.stdout.splitlines()[-1])["steps"] >= 1_000, done.stderr
 
 
+def test_a_run_that_waits_for_its_evaluation_can_be_stopped_and_goes_on_with_it(
+    tmp_path: Path, spec_file: Path
+) -> None:
+    port, trial = free_port(), tmp_path / "t"
+    words = few_words(tmp_path, spec_file, steps=300)
+    command = ["train", "a2c", f"game://127.0.0.1:{port}", *words, "--num-envs=2", "--num-steps=8", "--eval-episodes=3"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "ludus.cli.main", *command], stderr=subprocess.PIPE, text=True
+    ) as process:
+        url, body = f"http://127.0.0.1:{port}", b'{"obs": [0.1, 0.2, 0.3, 0.4], "reward": 1.0}'
+        with GameClient(url, timeout_s=60) as game:
+            wait_for_gateway(game)
+            game.start()
+            while runs.saved_step(trial) < 300:  # the last checkpoint: all is learnt
+                game.tick(body)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not (trial / "result.json").exists()
+    with cartpole(port):
+        done = run_command("resume", str(trial), "--json")
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert (result["steps"], result["eval_episodes"]) == (runs.saved_step(trial), 3)
+
+
+def test_nests_masks_several_choices_and_memory(tmp_path: Path) -> None:
+    port = free_port()
+    obs = {"image": {"shape": [2, 3], "dtype": "uint8", "low": 0, "high": 255}, "body": {"speed": {"shape": []}}}
+    games = ludus.Games(port=port, obs=obs, action={"multi_discrete": [3, 2]}, mask=True)
+    settings = {**FEW, "steps": 64, "num_envs": 2, "num_steps": 8, "eval_episodes": 1, "recurrent": "gru"}
+    outcome: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def run() -> None:
+        outcome.put(ludus.train("ppo", games, project=str(tmp_path), trial="t", **settings).result)
+
+    threading.Thread(target=run, daemon=True).start()
+    seen = {"image": [[0, 1, 2], [3, 4, 255]], "body": {"speed": 0.5}}
+    with GameClient(f"http://127.0.0.1:{port}", timeout_s=60) as game:
+        wait_for_gateway(game, msgspec.json.encode({"obs": seen}))
+        while outcome.empty():
+            with contextlib.suppress(errors.RpcError):  # the run is over
+                game.start(msgspec.json.encode({"obs": seen, "mask": [True, False, False, False, True]}))
+                for reward in range(5):
+                    body = {"obs": seen, "reward": reward, "mask": [False, False, True, True, False]}
+                    assert json.loads(game.tick(msgspec.json.encode(body))) == {"action": [2, 0]}
+                game.end(msgspec.json.encode({"reward": 5.0, "terminated": True}))
+    result = outcome.get(timeout=60)
+    assert result["steps"] >= 64
+    assert (result["return_mean"], result["eval_return_mean"]) == (15.0, 15.0)
+
+
 def test_a_wrong_observation_is_refused_with_a_sentence_and_nothing_is_learnt_from_it(tmp_path: Path) -> None:
     port = free_port()
     training = Training("a2c", port, tmp_path, steps=48, num_envs=1, num_steps=8, eval_episodes=0)
@@ -259,14 +310,14 @@ def test_a_wrong_observation_is_refused_with_a_sentence_and_nothing_is_learnt_fr
         assert training.result()["steps"] == 48
 
 
-def wait_for_gateway(game: GameClient) -> None:
+def wait_for_gateway(game: GameClient, body: bytes = b"[0, 0, 0, 0]") -> None:
     """Until the trainer is up, connections wait at the port; before that there is none."""
     until = time.monotonic() + 60
     while True:
         try:
-            game.stateless(b"[0, 0, 0, 0]")
+            game.stateless(body)
             return
-        except (errors.RpcError, errors.Unreachable):
+        except errors.RpcError:
             assert time.monotonic() < until
             time.sleep(0.1)
 
