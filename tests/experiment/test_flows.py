@@ -89,6 +89,18 @@ def test_there_is_no_turn_before_a_batch_is_together() -> None:
     assert (learner.rewards, learner.progress, published) == ([[1.0, 2.0]], [0.25], [1])
 
 
+def test_a_batch_may_be_asked_for_in_steps() -> None:
+    buffer = FifoBuffer(capacity=8)
+    learner = NotingLearner()
+    flow = AsyncFlow(buffer, learner, publish=lambda _: None, batch_segments=1, batch_steps=13, max_lag=2)  # type: ignore[arg-type]
+    num_steps = make_segment().num_active
+    for number in range(8):
+        buffer.push(make_segment(), segment_id=f"a/{number + 1}")
+    report = flow.turn(0.0)
+    assert report is not None
+    assert report.num_steps == -(-13 // num_steps) * num_steps, "whole segments, and no more than are needed"
+
+
 def test_the_lag_of_every_sample_is_told_and_what_is_too_old_is_dropped_and_counted() -> None:
     buffer = FifoBuffer(capacity=8)
     flow, learner, _ = make_flow(buffer, batch=2, max_lag=2)

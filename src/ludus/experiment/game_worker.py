@@ -41,7 +41,7 @@ from ludus.workers.server import WorkerServer
 __all__ = ["GameActor", "GameSettings", "GameWorker", "SegmentVersions"]
 
 _MAX_BATCH = 1024
-_KEEP_VERSIONS = 32  # ready to run; sessions that are in the middle of their segments play older ones
+_KEEP_VERSIONS = 8  # ready to run; sessions that are in the middle of their segments play older ones
 _TRAINER_UP_S = 120.0
 
 

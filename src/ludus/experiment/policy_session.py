@@ -94,9 +94,9 @@ class PolicySession(Actor):
             raise InvalidObservation(
                 f"the body has no obs, only {sorted(map(str, body))}. An observation that is a dict goes there"
             )
-        obs, mask, reward = self._observation(body["obs"]), self._mask(body), _reward(body)
+        obs, mask = self._observation(body["obs"]), self._mask(body)
         if self._writer is not None:
-            full = self._writer.see(obs, reward=reward, mask=mask, memory=self._memory)
+            full = self._writer.see(obs, reward=_reward(body), mask=mask, memory=self._memory)
             if full is not None:
                 await self.keep(full)
         out = await self._forward(obs)
