@@ -215,7 +215,7 @@ def test_a_trainer_that_is_killed_ends_the_run_and_says_how_to_go_on(tmp_path: P
 def test_no_game_comes_the_run_says_so_can_be_stopped_and_goes_on_later(tmp_path: Path, spec_file: Path) -> None:
     port = free_port()
     words = few_words(tmp_path, spec_file, steps=1_000)
-    command = ["train", "a2c", f"game://127.0.0.1:{port}", *words, "--eval-episodes=0"]
+    command = ["train", "a2c", f"game://127.0.0.1:{port}", *words, "--eval-episodes=0", "--trainers=2"]
     waiting = f"wait for games on 127.0.0.1:{port}"
     with subprocess.Popen(
         [sys.executable, "-m", "ludus.cli.main", *command], stderr=subprocess.PIPE, text=True

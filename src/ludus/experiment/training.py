@@ -151,7 +151,10 @@ class Training:
             return self._evaluate_games(self._game_evaluation)
         report = self.flow.turn(self.num_steps / self.config.train.steps)
         if report is None:
-            if self._is_asked_to_stop and self._ranks is None:
+            is_asked = self._is_asked_to_stop
+            if self._ranks is not None:  # on games, ranks wait together
+                is_asked = self.config.is_game and bool(self._ranks.sum_numbers([is_asked])[0])
+            if is_asked:
                 self._keep_and_stop()
             return False
         self._expect_steps(report)

@@ -319,6 +319,7 @@ class TrainerFactory:
                 ranks=ranks,
                 num_agents=len(self.agents),
                 waits_for="segments" if games is None else f"games on {games.address}",
+                waits_together=games is not None,
             )
             hosts.append(ServiceHost(buffer, f"buffer/{rank}", beside=server))
         else:

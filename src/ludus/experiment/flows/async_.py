@@ -41,6 +41,8 @@ class AsyncFlow:
 
     While no segments come, it is told the newest again: somebody may have deleted it, and simulators wait for it.
     `num_agents`: of each env; their rows are side by side. `waits_for` is what status lines call its source.
+    `waits_together`: ranks ask each other every moment whether all have a batch. Otherwise one that has its batch
+    waits for the others within the update, for as long as a sum over ranks may take; games may stay away for longer.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class AsyncFlow:
         ranks: Any = None,
         num_agents: int = 1,
         waits_for: str = "segments",
+        waits_together: bool = False,
     ) -> None:
         self._buffer = buffer
         self._learner = learner
@@ -65,6 +68,7 @@ class AsyncFlow:
         self._ranks = ranks
         self._num_agents = num_agents
         self._waiting = f"wait for {waits_for}"
+        self._waits_together = waits_together and ranks is not None
         self._ready: list[Item] = []
         self._logs: dict[str, EpisodeLog] = {}
         self._num_stale = 0
@@ -74,12 +78,12 @@ class AsyncFlow:
 
     def turn(self, progress: float) -> Report | None:
         self.doing = self._waiting
-        while not self._has_enough():
-            taken = self._buffer.take(1, timeout_s=_WAIT_S)
-            if not taken:
-                self._publish_again()
-                return None
-            self._ready.extend(item for item in taken if self._is_fresh(item))
+        has_enough = self._collect()
+        if self._waits_together:
+            has_enough = bool(self._ranks.least(float(has_enough)))
+        if not has_enough:
+            self._publish_again()
+            return None
         began = time.perf_counter()
         items, self._ready = self._ready, []
         episodes = [episode for item in items for episode in self._read(item)]
@@ -106,6 +110,15 @@ class AsyncFlow:
             max_lag=int(lag.max()),
             counts=self._counts(),
         )
+
+    def _collect(self) -> bool:
+        """Take what there is, until it is enough; false if nothing has come for a moment."""
+        while not self._has_enough():
+            taken = self._buffer.take(1, timeout_s=_WAIT_S)
+            if not taken:
+                return False
+            self._ready.extend(item for item in taken if self._is_fresh(item))
+        return True
 
     def _has_enough(self) -> bool:
         if len(self._ready) < self._batch_segments:
