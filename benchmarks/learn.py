@@ -3,6 +3,7 @@ seeds, environments that nothing was tuned for (`untuned_envs.py`).
 
     python benchmarks/learn.py                              # all cases: hours on two cores
     python benchmarks/learn.py --part untuned               # only those that nothing was tuned for
+    python benchmarks/learn.py --part games                 # only those that are learnt from a game that calls
     python benchmarks/learn.py --only ppo-cartpole --seeds 1,2
     python benchmarks/learn.py --json                       # one JSON object on the last line
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -56,6 +58,7 @@ class Case:
     settings: str = ""  # further options of `ludus train`
     episodes: int = EPISODES  # more where single episodes say little
     measure: str = "eval_return_mean"  # a field of the result
+    game: str = ""  # a program that plays meanwhile and calls: Python, or C++ that is compiled first
 
     def command(self, seed: int) -> list[str]:
         """What a person would type after `ludus`; where the trial goes is added."""
@@ -82,6 +85,21 @@ CASES = (
     Case(name="ppo-acrobot", algorithm="ppo", env="Acrobot-v1", steps=1_000_000, bar=-90),
     Case(name="ppo-lunarlander", algorithm="ppo", env="LunarLander-v3", steps=1_000_000, bar=200),
     Case(name="ppo-pendulum", algorithm="ppo", env="Pendulum-v1", steps=300_000, bar=-250),
+)  # fmt: skip
+SPEC = "--spec examples/cartpole_game.json"
+PYTHON_GAME, CPP_GAME = "examples/cartpole_game.py", "clients/cpp/cartpole.cpp"
+# Only the steps are given: nothing knows that this is CartPole. Each needs a port, and a core for the game.
+GAME_CASES = (
+    Case(name="ppo-game", algorithm="ppo", env="game://127.0.0.1:8471", steps=200_000, bar=475, is_alone=True,
+         settings=SPEC, game=PYTHON_GAME),
+    Case(name="ppo-game-cpp", algorithm="ppo", env="game://127.0.0.1:8472", steps=200_000, bar=475, is_alone=True,
+         settings=SPEC, game=CPP_GAME),
+    Case(name="appo-game", algorithm="appo", env="game://127.0.0.1:8473", steps=500_000, bar=475, is_alone=True,
+         settings=SPEC, game=PYTHON_GAME),
+    Case(name="a2c-game", algorithm="a2c", env="game://127.0.0.1:8474", steps=500_000, bar=475, is_alone=True,
+         settings=f"{SPEC} --gamma 0.98 --learning-rate 1e-3 --anneal", game=PYTHON_GAME),
+    Case(name="ppo-game-2-trainers", algorithm="ppo", env="game://127.0.0.1:8475", steps=200_000, bar=475,
+         is_alone=True, settings=f"{SPEC} --trainers 2", game=PYTHON_GAME),
 )  # fmt: skip
 # Only `--steps` is given. A memory and several simulators belong to the question.
 UNTUNED_CASES = (
@@ -155,6 +173,16 @@ tend to get wrong; `benchmarks/untuned_envs.py` says what random and perfect pla
 Of `tic-tac-toe` and `connect-four`, the measure is the share of games won against random play, draws counted half and
 either side played equally often; of all others, the return of greedy play.""",
     ),
+    "games": Part(
+        cases=GAME_CASES,
+        seeds=(1, 2, 3),
+        heading="## From a game",
+        intro="""\
+CartPole as a process that only speaks the protocol, 16 poles at once, by the defaults and what is shown: nothing knows
+which game it is. The evaluation is played by the same game, in greedy sessions. The game is
+`python examples/cartpole_game.py --port PORT`, or `clients/cpp/cartpole.cpp`.""",
+        note="Runs are not deterministic: games play while the trainer learns.",
+    ),
 }
 
 
@@ -220,19 +248,42 @@ def train(run: Run, project: Path) -> dict[str, Any]:
     trial = f"{run.case.name}-{run.seed}"
     shutil.rmtree(project / trial, ignore_errors=True)  # of a run that was cut off
     words = [*run.words, "--json", "--project", str(project), "--trial", trial]
-    done = subprocess.run(
-        [sys.executable, "-m", "ludus.cli.main", *words],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with playing(run.case, project):
+        done = subprocess.run(
+            [sys.executable, "-m", "ludus.cli.main", *words],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
         raise RuntimeError(f"exit code {done.returncode}: {done.stderr.strip()[-500:]}")
     result: dict[str, Any] = json.loads(lines[-1])
     return result
+
+
+@contextlib.contextmanager
+def playing(case: Case, project: Path) -> Iterator[None]:
+    """The game of a case, if it has one, until the end of the block."""
+    if not case.game:
+        yield
+        return
+    port, source = case.env.rpartition(":")[2], ROOT / case.game
+    if source.suffix == ".cpp":
+        program = project / source.stem
+        project.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["g++", "-std=c++17", "-O2", "-pthread", str(source), "-o", str(program)], check=True)
+        command = [str(program), "127.0.0.1", port, "16"]
+    else:
+        command = [sys.executable, str(source), "--port", port]
+    game = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        game.terminate()
+        game.wait()
 
 
 def run_all(runs: Sequence[Run], results: Results, *, project: Path, jobs: int) -> int:
@@ -346,8 +397,13 @@ The commands; `--seed` is {", ".join(map(str, seeds))}:
 
 def with_section(page: str, name: str, text: str) -> str:
     """The page with the section of one part replaced, or added in the order of the parts; the others stay."""
-    first, _, second = page.partition(f"\n{PARTS['untuned'].heading}\n")
-    found = {"tuned": first.strip(), "untuned": f"{PARTS['untuned'].heading}\n{second}".strip() if second else ""}
+    headings = {part.heading: each for each, part in PARTS.items()}
+    lines: dict[str, list[str]] = {each: [] for each in PARTS}
+    of = next(iter(PARTS))
+    for line in page.splitlines():
+        of = headings.get(line, of)
+        lines[of].append(line)
+    found = {each: "\n".join(own).strip() for each, own in lines.items()}
     found[name] = text.strip()
     return "\n\n".join(text for text in found.values() if text) + "\n"
 

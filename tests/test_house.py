@@ -64,6 +64,7 @@ def test_the_exported_names_are_these():
     assert set(ludus.__all__) == {
         "Actor",
         "BatchBuffer",
+        "Games",
         "Handle",
         "PrefetchBuffer",
         "Program",

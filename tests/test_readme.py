@@ -39,7 +39,7 @@ def shell_blocks():
 def test_its_commands_work_as_written_and_in_order(tmp_path, monkeypatch, capsys):
     """Training with fewer steps, what can be asked of it, then serving, on a free port."""
     monkeypatch.chdir(tmp_path)
-    training, *serving = shell_blocks()
+    training, _game, *serving = shell_blocks()
     names = [line.split()[1] for line in training if "cartpole" in line or line.startswith("ludus list")]
     assert names == ["train", "list", "watch", "plot", "evaluate", "resume"]
     served = [line for block in serving for line in block]
@@ -76,6 +76,29 @@ def test_its_commands_work_as_written_and_in_order(tmp_path, monkeypatch, capsys
         assert json.loads(answer)["action"] in (0, 1)
         assert ended == ""
     assert "(candidate) for 0.1 of new sessions" in said[-1]
+
+
+@pytest.mark.timeout(300)
+def test_the_game_is_learnt_from_as_it_says(tmp_path):
+    """The two shells, with fewer steps, on a free port."""
+    _training, (train, play), *_serving = shell_blocks()
+    port = str(free_port())
+    lines = [line.replace("8000", port).replace("examples/", f"{README.parent}/examples/") for line in (train, play)]
+    train, play = (shlex.split(line, comments=True) for line in lines)
+    assert (train[0], play[0]) == ("ludus", "python")
+    few = ["--steps=600", "--num-envs=4", "--num-steps=16", "--eval-episodes=2", "--json"]
+    with subprocess.Popen([sys.executable, *play[1:]], stdout=subprocess.DEVNULL) as game:
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", *train, *few], cwd=tmp_path, capture_output=True, text=True, timeout=240
+            )
+        finally:
+            game.terminate()
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["steps"] >= 600
+    assert result["eval_episodes"] == 2
+    assert Path(result["trial"]).name == "poles"
 
 
 def end(process):

@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from ludus import launch as launch
     from ludus.discovery import name_resolve as name_resolve
+    from ludus.envs.games import Games as Games
     from ludus.gateway.actor import Actor as Actor
     from ludus.gateway.session import Session as Session
     from ludus.program.program import Handle as Handle
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Actor": "ludus.gateway.actor",
     "BatchBuffer": "ludus.remote.buffer",
+    "Games": "ludus.envs.games",
     "Handle": "ludus.program.program",
     "PrefetchBuffer": "ludus.remote.buffer",
     "Program": "ludus.program.program",

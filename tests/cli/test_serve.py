@@ -20,11 +20,11 @@ from ludus.cli.serve import parse_canaries, parse_canary
 from ludus.data import nest as nests
 from ludus.data.spec import ArraySpec
 from ludus.errors import ConfigError
+from ludus.experiment.policy_session import _as_spec, decode_body
 from ludus.gateway.client import GameClient, GameError
 from ludus.models.versions.store import VersionStore
 from ludus.remote import promotion
 from ludus.remote.example_request import example_curl
-from ludus.remote.policy_actor import _as_spec, decode_body
 from ludus.remote.serving import serve, shares_of
 
 CLIENTS = Path(__file__).parent.parent.parent / "clients"

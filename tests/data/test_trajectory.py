@@ -7,9 +7,10 @@ import torch
 from ludus.data.actions import Discrete
 from ludus.data.segment import Segment
 from ludus.data.spec import ArraySpec
-from ludus.data.trajectory import TrajectoryWriter
+from ludus.data.trajectory import RowWriter, TrajectoryWriter
 from ludus.errors import DataError
 from ludus.learn.ops.gae import gae
+from ludus.services.simulator.episodes import Episode, EpisodeLog
 
 OBS = ArraySpec((2,), np.float32)
 
@@ -95,3 +96,95 @@ def test_two_observations_in_a_row_are_refused():
     made.see(np.zeros(2, np.float32))
     with pytest.raises(DataError, match="follows an action"):
         made.see(np.zeros(2, np.float32))
+
+
+def play_row(lengths, *, num_steps=4, terminated=True):
+    """Episodes one after another by one `RowWriter`; observation t of episode e is [e, t], its reward t + 1."""
+    made = RowWriter(num_steps=num_steps, obs=OBS, action=Discrete(3))
+    segments = []
+    for episode, length in enumerate(lengths):
+        for t in range(length):
+            segments.append(made.see(np.array([episode, t], np.float32), reward=float(t)))
+            made.act(t % 3, -0.5 * t, version=10 + episode)
+        last = np.array([episode, length], np.float32)
+        segments.append(made.end(last, reward=float(length), terminated=terminated))
+        assert (made.num_active, made.total_reward) == (length, length * (length + 1) / 2)
+        assert not made.is_torn
+        assert not made.is_begun
+    return [segment for segment in segments if segment is not None]
+
+
+@pytest.mark.parametrize("lengths", [[4], [3, 4], [1, 1, 1], [2, 5, 1, 9], [3, 3, 3, 3], [8, 7], [1] * 11])
+def test_episodes_of_a_row_follow_each_other_without_empty_steps(lengths):
+    segments = play_row([*lengths, 20])  # the last one pushes the others out
+    steps = [
+        (s.obs[t, 0].tolist(), int(s.action[t, 0]), float(s.reward[t, 0]), bool(s.first[t, 0]), int(s.version[t]))
+        for s in segments
+        for t in range(4)
+        if s.active[t, 0]
+    ]
+    wanted = [
+        ([float(e), float(t)], t % 3, t + 1.0, t == 0, 10 + e)
+        for e, length in enumerate([*lengths, 20])
+        for t in range(length)
+    ]
+    assert steps == wanted[: len(steps)]
+    assert len(steps) >= sum(lengths)
+    for segment in segments:
+        Segment.from_nest(segment.to_nest())
+        inactive = [t for t in range(4) if not segment.active[t, 0]]
+        assert all(t > 0 and segment.terminated[t - 1, 0] for t in inactive), "only final observations are not acted on"
+
+
+def test_a_log_reads_the_episodes_of_a_row():
+    segments = play_row([2, 5, 1, 9, 4, 20])
+    log = EpisodeLog(1)
+    read = [episode for segment in segments for episode in log.read(segment)]
+    assert read[:5] == [Episode(n * (n + 1) / 2, n) for n in (2, 5, 1, 9, 4)]
+
+
+@pytest.mark.parametrize("lengths", [[2, 5, 1, 9], [3, 4, 4]])
+@pytest.mark.parametrize("terminated", [True, False])
+def test_advantages_in_a_row_are_those_of_each_episode_alone(lengths, terminated):
+    """In one long segment: nothing is taken over from one episode to the next."""
+    segment, *_ = play_row([*lengths, 60], num_steps=40, terminated=terminated)
+
+    def advantages(of):
+        values = torch.as_tensor(of.obs.sum(axis=2) * 0.1 + 0.3)
+        given = [
+            torch.as_tensor(getattr(of, name)) for name in ("reward", "terminated", "truncated", "active", "first")
+        ]
+        return gae(given[0], values, *given[1:], gamma=0.9, lam=0.8)[0]
+
+    whole, begin = advantages(segment), 0
+    for episode, length in enumerate(lengths):
+        made = writer(num_steps=length)
+        for t in range(length):
+            full = made.see(np.array([episode, t], np.float32), reward=float(t))
+            assert full is None
+            made.act(t % 3, 0.0, version=1)
+        alone = made.end(np.array([episode, length], np.float32), reward=float(length), terminated=terminated)
+        np.testing.assert_allclose(whole[begin : begin + length, 0], advantages(alone)[:, 0], rtol=1e-5)
+        begin += length + 1
+
+
+@pytest.mark.parametrize("num_before", [0, 2, 3, 4, 8])
+def test_an_observation_that_was_not_acted_on_ends_the_episode_there(num_before):
+    """The model failed, and the game left."""
+    made = RowWriter(num_steps=4, obs=OBS, action=Discrete(3))
+    segments = []
+    for t in range(num_before):
+        segments.append(made.see(np.full(2, t, np.float32), reward=1.0))
+        made.act(0, 0.0, version=1)
+    segments.append(made.see(np.full(2, 99, np.float32), reward=1.0))
+    segments.append(made.end(terminated=False))
+    is_at_border = num_before in (4, 8)
+    assert made.is_torn == is_at_border
+    assert not made.is_begun
+    for t in range(12):
+        segments.append(made.see(np.full(2, t, np.float32), reward=1.0))
+        made.act(1, 0.0, version=2)
+    given = [segment for segment in segments if segment is not None]
+    actions = [int(s.action[t, 0]) for s in given for t in range(4) if s.active[t, 0]]
+    assert actions == ([0] * num_before + [1] * 12)[: len(actions)]
+    assert sum(int(s.truncated.sum()) for s in given) == int(num_before > 0 and not is_at_border)

@@ -28,6 +28,7 @@ def ludus(folder: Path, *words: str) -> str:
 
 def test_all_examples_are_run_here() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == {
+        "cartpole_game",  # by tests/experiment/test_games.py
         "hidden_velocity",
         "own_algorithm",
         "own_environment",

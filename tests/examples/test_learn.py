@@ -44,7 +44,7 @@ def test_every_case_has_settings_that_ludus_train_understands(learn: ModuleType)
     from ludus.cli import train
     from ludus.cli.main import _parsers
 
-    for case in (*learn.CASES, *learn.UNTUNED_CASES):
+    for case in (*learn.CASES, *learn.UNTUNED_CASES, *learn.GAME_CASES):
         words = case.command(3)
         parser, own = _parsers("train")
         train.add_arguments(own, words[1:])
@@ -121,6 +121,9 @@ def test_a_part_replaces_its_own_section_and_keeps_the_other(learn: ModuleType) 
     assert page == "# What is learnt\n\nmuch\n\n## Not tuned for\n\nlittle\n"
     page = learn.with_section(page, "tuned", "# What is learnt\n\nmore\n")
     assert page == "# What is learnt\n\nmore\n\n## Not tuned for\n\nlittle\n"
+    page = learn.with_section(page, "games", "## From a game\n\nsome\n")
+    page = learn.with_section(page, "untuned", "## Not tuned for\n\nless\n")
+    assert page == "# What is learnt\n\nmore\n\n## Not tuned for\n\nless\n\n## From a game\n\nsome\n"
 
 
 UNTUNED = "byte_planes dial corners locks cards t_maze one_step endless small_breakout"

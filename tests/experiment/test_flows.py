@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import errno
 import threading
 from collections import Counter
@@ -87,6 +88,72 @@ def test_there_is_no_turn_before_a_batch_is_together() -> None:
     assert report is not None
     assert report.num_steps == 16
     assert (learner.rewards, learner.progress, published) == ([[1.0, 2.0]], [0.25], [1])
+
+
+def test_a_batch_may_be_asked_for_in_steps() -> None:
+    buffer = FifoBuffer(capacity=8)
+    learner = NotingLearner()
+    flow = AsyncFlow(buffer, learner, publish=lambda _: None, batch_segments=1, batch_steps=13, max_lag=2)  # type: ignore[arg-type]
+    num_steps = make_segment().num_active
+    for number in range(8):
+        buffer.push(make_segment(), segment_id=f"a/{number + 1}")
+    report = flow.turn(0.0)
+    assert report is not None
+    assert report.num_steps == -(-13 // num_steps) * num_steps, "whole segments, and no more than are needed"
+
+
+class ThreadRanks:
+    """Ranks that are threads: what they give is added up once all have come."""
+
+    def __init__(self, size: int) -> None:
+        self._barrier = threading.Barrier(size)
+        self._given: dict[int, float] = {}
+
+    def rank(self, number: int) -> Any:
+        def meet(value: float, how: Any) -> float:
+            self._given[number] = value
+            self._barrier.wait(60)
+            result = how(self._given.values())
+            self._barrier.wait(60)
+            return float(result)
+
+        return SimpleNamespace(
+            rank=number,
+            least=lambda value: meet(value, min),
+            sum_numbers=lambda values: [meet(value, sum) for value in values],
+        )
+
+
+def test_a_rank_that_has_its_batch_does_not_update_before_the_others_have_theirs() -> None:
+    """A sum over ranks would give up after a minute; games may stay away for longer."""
+    ranks = ThreadRanks(2)
+    buffers = [FifoBuffer(capacity=4) for _ in range(2)]
+    learners = [NotingLearner() for _ in range(2)]
+    flows = [
+        AsyncFlow(
+            buffer,
+            learner,
+            publish=lambda _: None,
+            batch_segments=2,
+            max_lag=2,
+            ranks=ranks.rank(number),
+            waits_together=True,
+        )  # type: ignore[arg-type]
+        for number, (buffer, learner) in enumerate(zip(buffers, learners, strict=True))
+    ]
+
+    def turn() -> list[Any]:
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            return list(pool.map(lambda flow: flow.turn(0.0), flows))
+
+    for number in (1, 2):
+        buffers[0].push(make_segment(), segment_id=f"a/{number}")
+    buffers[1].push(make_segment(), segment_id="b/1")
+    assert turn() == turn() == [None, None]
+    assert [learner.version for learner in learners] == [0, 0]
+    buffers[1].push(make_segment(), segment_id="b/2")
+    assert [report.num_steps for report in turn()] == [32, 32], "of both together"
+    assert [learner.version for learner in learners] == [1, 1]
 
 
 def test_the_lag_of_every_sample_is_told_and_what_is_too_old_is_dropped_and_counted() -> None:

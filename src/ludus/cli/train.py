@@ -2,6 +2,7 @@
 
     ludus train ppo CartPole-v1 --steps 100000 --seed 1
     ludus train my_algorithm.py:Mine ALE/Pong-v5 --simulators 4 --flow async
+    ludus train appo game://127.0.0.1:8000 --spec game.json  # games call, and are learnt from: docs/games.md
     ludus train ppo CartPole-v1 --help                      # all settings, with their defaults there
 
 Torch is imported only once all options are understood.
@@ -28,7 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
     parser.usage = "ludus train ALGORITHM ENV [--option value …]"
     parser.epilog = "With an algorithm and an environment before it, --help also shows their settings and defaults."
     parser.add_argument("algorithm", metavar="ALGORITHM", help=f"{names}, or file.py:Class of your own")
-    parser.add_argument("env", metavar="ENV", help="CartPole-v1, ALE/Pong-v5, …, or file.py:function of your own")
+    parser.add_argument(
+        "env",
+        metavar="ENV",
+        help="CartPole-v1, ALE/Pong-v5, …, file.py:function of your own, or game://HOST:PORT where games call",
+    )
     outcome.add_arguments(parser)
     algorithm, env = (None, None) if options.names_argument(words, _POSITIONAL) else _what(words)
     if algorithm is None:

@@ -8,6 +8,8 @@
 
 A segment begins with the observation that the one before it ended with. The last one is filled up with steps that do
 not count, so that segments of episodes of all lengths can be put into one batch.
+
+A `RowWriter` writes one episode after another instead, as a simulator does with a row: no step of a segment is empty.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ludus.data.nest import Nest
 from ludus.data.segment import Segment
 from ludus.errors import DataError
 
-__all__ = ["TrajectoryWriter"]
+__all__ = ["RowWriter", "TrajectoryWriter"]
 
 
 class TrajectoryWriter:
@@ -37,6 +39,11 @@ class TrajectoryWriter:
         self._has_acted = False
         self.num_active = 0  # steps of the whole episode so far
         self.total_reward = 0.0
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether an episode is under way."""
+        return self._is_begun
 
     def _allocate(self) -> Segment:
         return Segment.allocate(self._num_steps, 1, **self._specs)
@@ -81,11 +88,8 @@ class TrajectoryWriter:
             segment.active[self._step, 0] = False
         else:
             step = self._step
-            segment.reward[step, 0] = reward
-            self.total_reward += reward
-            if obs is None:
-                obs = nests.map(lambda leaf: leaf[step, 0], segment.obs)
-            _put(segment.obs, step + 1, obs)
+            self._earn(reward)
+            _put(segment.obs, step + 1, nests.map(lambda leaf: leaf[step, 0], segment.obs) if obs is None else obs)
         segment.terminated[step, 0] = terminated
         segment.truncated[step, 0] = not terminated
         if segment.mask is not None:
@@ -97,17 +101,67 @@ class TrajectoryWriter:
         return segment
 
     def _reward(self, obs: Nest, reward: float) -> Segment | None:
-        segment, step = self._segment, self._step
-        segment.reward[step, 0] = reward
+        self._earn(reward)
+        self._step += 1
+        return self._complete(obs) if self._step == self._num_steps else None
+
+    def _earn(self, reward: float) -> None:
+        """What the last action brought."""
+        self._segment.reward[self._step, 0] = reward
         self.total_reward += reward
         self._has_acted = False
-        self._step += 1
-        if self._step < self._num_steps:
-            return None
+
+    def _complete(self, obs: Nest) -> Segment:
+        """The segment, which ends with this observation; the next one begins with it."""
+        segment = self._segment
         _put(segment.obs, self._num_steps, obs)
         segment.active[self._num_steps, 0] = True
         if segment.mask is not None:
             segment.mask[self._num_steps, 0] = True
+        self._segment, self._step = self._allocate(), 0
+        return segment
+
+
+class RowWriter(TrajectoryWriter):
+    """For episodes that follow each other: `end` leaves the segment open, and the next `see` begins an episode there.
+
+    `num_active` and `total_reward` are those of the present episode, or of the last one.
+    """
+
+    is_torn = False
+    """The last episode ended where nothing could say so: what was given of it before looks as if it went on."""
+
+    def see(self, obs: Nest, *, reward: float = 0.0, mask: Any = None, memory: Nest = None) -> Segment | None:
+        full: Segment | None = None
+        if not self._is_begun:
+            self.num_active, self.total_reward, self.is_torn = 0, 0.0, False
+            if self._step == self._num_steps:  # the last episode's final observation was the last but one
+                full = self._complete(obs)
+                full.first[self._num_steps, 0] = True
+        return super().see(obs, reward=reward, mask=mask, memory=memory) or full
+
+    def end(self, obs: Nest = None, *, reward: float = 0.0, terminated: bool) -> Segment | None:
+        if not self._is_begun:  # nothing was seen since the last end
+            self.num_active, self.total_reward = 0, 0.0
+            return None
+        self._is_begun = False
+        segment, step = self._segment, self._step
+        if self._has_acted:
+            self._earn(reward)
+            _put(segment.obs, step + 1, nests.map(lambda leaf: leaf[step, 0], segment.obs) if obs is None else obs)
+        else:  # seen, but not acted on
+            segment.active[step, 0] = False
+            if step == 0 or not self.num_active:  # the next episode begins in its place
+                self.is_torn = self.num_active > 0
+                return None
+            step -= 1
+        segment.terminated[step, 0] = terminated
+        segment.truncated[step, 0] = not terminated
+        if segment.mask is not None:
+            segment.mask[step + 1, 0] = True
+        self._step = step + 2
+        if self._step <= self._num_steps:
+            return None
         self._segment, self._step = self._allocate(), 0
         return segment
 

@@ -7,6 +7,7 @@
 | `envpool:Pong-v5` | `envpool` |
 | `pettingzoo:connect_four_v3`, `mpe2:simple_spread_v3` | `pettingzoo` |
 | `my_module:make_game`, `games/mine.py:make_game` | `function` |
+| `game://127.0.0.1:8000` | `games`: they call; nothing is made |
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ludus.core import Worlds, WorldSpec
+from ludus.envs.games import Games, is_game
 from ludus.errors import EnvError
 
 __all__ = ["PREFIXES", "clips_rewards", "evaluation_args", "make", "spec"]
@@ -43,7 +45,9 @@ def make(name: str, num_worlds: int, *, num_threads: int = 1, **kwargs: Any) -> 
 
 
 def spec(name: str, **kwargs: Any) -> WorldSpec:
-    """What the agents of that world see and can do. One world is made and closed to find out."""
+    """What the agents of that world see and can do. One world is made and closed to find out, but for games."""
+    if is_game(name):
+        return Games.parse(name, kwargs).spec
     worlds = make(name, 1, **kwargs)
     try:
         return worlds.spec
@@ -72,6 +76,8 @@ def clips_rewards(name: str, kwargs: Mapping[str, Any]) -> bool:
 
 def adapter_of(name: str) -> str:
     """The module of `ludus.envs` that makes worlds of this name."""
+    if is_game(name):
+        return "games"
     before, colon, after = name.rpartition(":")
     if not name or (colon and not (before and after)):
         raise EnvError(f"{name!r} is not the name of a world: write, say, CartPole-v1 or my_module:make_game")

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ludus import options, spelling
+from ludus.envs import games as game_specs
 from ludus.envs import registry as env_names
+from ludus.envs.games import Games
 from ludus.errors import ConfigError
 from ludus.experiment import presets
 from ludus.learn.algorithms import registry
@@ -38,6 +40,7 @@ class TrainConfig:
     algorithm: str = option("ppo", help="ppo, a2c, impala, appo, or module:Class of your own")
     env: str = option("CartPole-v1", help="the environment's name; see docs/environments.md")
     env_args: str = option("{}", help="further arguments of the environment, as a JSON object")
+    spec: str | None = option(None, help="for game://HOST:PORT: a JSON file that says what games see and do")
     steps: int = option(
         100_000, help="environment steps to train for; one counts once, however many agents act in it", minimum=1
     )
@@ -47,7 +50,9 @@ class TrainConfig:
     checkpoint_seconds: float = option(30.0, help="seconds between checkpoints", minimum=0.0)
     keep_checkpoints: int = option(3, help="how many of the last checkpoints to keep", minimum=1)
     flow: str = option("auto", help="sync: collect, train, in turns; async: at once", choices=("auto", "sync", "async"))
-    simulators: int | None = option(None, help="processes that run environments; 0: all in one process", minimum=0)
+    simulators: int | None = option(
+        None, help="processes that run environments, or that games call; 0: all in one process", minimum=0
+    )
     groups: int | None = option(None, help="groups of environments in a simulator; none: as fits", minimum=1)
     env_threads: int = option(1, help="threads of environments that have their own (ALE, EnvPool)", minimum=1)
     inference: int = option(0, help="inference workers; 0: each simulator runs the policy itself", minimum=0)
@@ -97,16 +102,29 @@ class Config:
         return {**env_names.evaluation_args(self.train.env, self.env_args), **own}
 
     @property
+    def games(self) -> Games | None:
+        """Where games call, if they are what is trained on."""
+        return Games.parse(self.train.env, self.env_args) if self.is_game else None
+
+    @property
+    def is_game(self) -> bool:
+        return game_specs.is_game(self.train.env)
+
+    @property
     def flow(self) -> str:
+        if self.is_game:  # they play on, whatever the trainer does
+            return "async"
         if self.train.flow != "auto":
             return self.train.flow
         return registry.algorithm_class(self.train.algorithm).default_flow
 
     @property
     def num_simulators(self) -> int:
-        """0: the simulator is embedded in the trainer."""
+        """0: the simulator is embedded in the trainer. Of games, the processes that they call."""
         if self.train.simulators is not None:
             return self.train.simulators
+        if self.is_game:
+            return 1
         return max(1, self.train.trainers) if self.flow == "async" or self.train.inference else 0
 
     @property
@@ -120,6 +138,10 @@ class Config:
         train = self.train
         self.env_args  # noqa: B018 - raises
         parse_env_args(train.eval_env_args, setting="eval_env_args")
+        if self.is_game:
+            self._check_games()
+        elif train.spec is not None:
+            raise ConfigError(f"spec={train.spec} is for games, game://HOST:PORT; {train.env} says itself what it is.")
         if self.flow == "async" and self.num_simulators == 0:
             raise ConfigError(
                 "simulators=0 puts all into one process, which takes turns: use flow=sync, or simulators=1."
@@ -132,7 +154,7 @@ class Config:
             raise ConfigError(
                 f"inference_backend={train.inference_backend} is for inference workers: give inference=1 or more."
             )
-        if self.num_simulators and self.num_simulators % train.trainers:
+        if self.num_simulators and self.num_simulators % train.trainers and not self.is_game:
             raise ConfigError(
                 f"{self.num_simulators} simulators cannot be shared equally by {train.trainers} trainers; "
                 f"use a multiple of {train.trainers}."
@@ -141,6 +163,21 @@ class Config:
             raise ConfigError(
                 f"{train.groups} groups need as many environments; num_envs is {self.algorithm.num_envs}."
             )
+
+    def _check_games(self) -> None:
+        train = self.train
+        if self.env_args.keys() & {"obs", "action"}:  # without them a command line is only being explained
+            self.games  # noqa: B018 - raises
+        refused = {
+            "flow": (train.flow == "sync", "games do not wait for a trainer: the flow is async"),
+            "simulators": (train.simulators == 0, "games call a process of its own: give 1 or more"),
+            "inference": (train.inference > 0, "the processes that games call run the policy themselves"),
+            "engine": (train.engine != "local", "games call processes of this machine"),
+            "stop_at_return": (train.stop_at_return is not None, "games are evaluated at the end of a run only"),
+        }
+        for name, (is_refused, why) in refused.items():
+            if is_refused:
+                raise ConfigError(f"{name}={getattr(train, name)} is not for {train.env}: {why}.")
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -155,12 +192,18 @@ class Config:
         )
 
 
-def resolve(algorithm: str, env: str, settings: Mapping[str, Any] | None = None) -> Config:
+def resolve(algorithm: str, env: str | Games, settings: Mapping[str, Any] | None = None) -> Config:
     """All settings of a run, from what its user gave. Raises `ConfigError`.
 
-    Files of the user's own are found from here on wherever the trial is gone on with: their paths are made absolute.
+    Files of the user's own are found from here on wherever the trial is gone on with: their paths are made absolute,
+    and what a game's `spec` says becomes a part of `env_args`.
     """
     given = dict(settings or {})
+    if isinstance(env, Games):
+        given["env_args"] = _joined_args(env.arguments(), given)
+        env = env.name
+    if given.get("spec") is not None and game_specs.is_game(env):
+        given["env_args"] = _joined_args(game_specs.read_spec(given.pop("spec")), given)
     parts: dict[str, Any] = {
         "train": TrainConfig(algorithm=algorithm, env=env),
         "algorithm": registry.config_class(algorithm)(),
@@ -194,6 +237,11 @@ def parse_env_args(text: str, *, setting: str) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         raise ConfigError(f'{setting} is {text}: it must be a JSON object such as {{"size": 8}}.')
     return arguments
+
+
+def _joined_args(arguments: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    """With those that the user gave in `env_args` over them."""
+    return json.dumps({**arguments, **parse_env_args(given.get("env_args", "{}"), setting="env_args")})
 
 
 def _absolute(name: str) -> str:

@@ -27,12 +27,15 @@ from ludus.command_line import trial_command
 from ludus.data import nest as nests
 from ludus.data.digest import digest
 from ludus.data.nest import Nest
+from ludus.envs.games import is_game
 from ludus.envs.registry import PREFIXES, clips_rewards
 from ludus.experiment import ranked
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
+from ludus.experiment.evaluation import longest_episode
 from ludus.experiment.final_evaluation import NOT_EVALUATED, EarlierPolicy, final_evaluation
 from ludus.experiment.flows.report import Report
+from ludus.experiment.game_evaluation import GameEvaluation
 from ludus.experiment.goal import Goal
 from ludus.experiment.metrics import MetricsWriter
 from ludus.learn.algorithms.learner import Learner
@@ -65,7 +68,8 @@ class Training:
     """Owns its flow and closes it. `began` is when the run was asked for, by `time.time`.
 
     With `ranks`, each of them has one; what only time can tell, the first decides for all. `agents` are those of each
-    env; their rows are side by side.
+    env; their rows are side by side. Games are evaluated in turns, when all steps are done: they may keep a run
+    waiting, and it can be stopped meanwhile.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class Training:
         on_progress: Callable[[int, dict[str, float]], None] | None = None,
         ranks: Any = None,
         agents: tuple[str, ...] = ("agent",),
+        game_evaluation: GameEvaluation | None = None,
     ) -> None:
         self.config = config
         self.folder = folder
@@ -120,6 +125,8 @@ class Training:
         self._has_config = (folder / "config.json").exists()  # from here on, unless somebody deletes the folder
         self._save_errors: list[str] = []
         self._is_last_kept = False
+        self._game_evaluation = game_evaluation
+        self._evaluated: dict[str, Any] | None = None  # on games
         self._metrics_failing = self._checkpoints_failing = False
         self._doing = ""  # what is not a part of a turn: a checkpoint, the evaluation
 
@@ -132,13 +139,22 @@ class Training:
 
     @property
     def is_done(self) -> bool:
+        return self._has_learnt and (self._game_evaluation is None or self._evaluated is not None)
+
+    @property
+    def _has_learnt(self) -> bool:
         return self._is_good_enough or self.num_steps >= self.config.train.steps
 
     def turn(self) -> bool:
         """One update, and what is due after it; false if there was nothing to learn from yet."""
+        if self._has_learnt and self._game_evaluation is not None:
+            return self._evaluate_games(self._game_evaluation)
         report = self.flow.turn(self.num_steps / self.config.train.steps)
         if report is None:
-            if self._is_asked_to_stop and self._ranks is None:
+            is_asked = self._is_asked_to_stop
+            if self._ranks is not None:  # on games, ranks wait together
+                is_asked = self.config.is_game and bool(self._ranks.sum_numbers([is_asked])[0])
+            if is_asked:
                 self._keep_and_stop()
             return False
         self._expect_steps(report)
@@ -156,7 +172,7 @@ class Training:
         self._episodes.extend((one.total, one.length, one.row % num_agents) for one in report.episodes)
         self._num_episodes += len(report.episodes)
         self._parts.update(report.seconds)
-        if now - self._last_metrics >= _METRICS_EVERY_S or self.is_done:
+        if now - self._last_metrics >= _METRICS_EVERY_S or self._has_learnt:
             self._tell(report, now)
         is_good = self._goal is not None and self._ask(self._goal)
         is_due = self._is_first and now - self._last_checkpoint >= self.config.train.checkpoint_seconds
@@ -166,10 +182,22 @@ class Training:
         if is_good and not self._is_good_enough:
             self._is_good_enough = True
             self._to_return_s = time.time() - self._began
-        if is_asked and not self.is_done:
+        if is_asked and not self._has_learnt:
             self._keep_and_stop()
-        elif is_due and not self.is_done:
+        elif is_due and not self._has_learnt:
             self._try_to_checkpoint()
+        return True
+
+    def _evaluate_games(self, evaluation: GameEvaluation) -> bool:
+        """One look at what they play. The last checkpoint is written first: from here on nothing is learnt."""
+        if not self._is_last_kept:
+            self.keep_last()
+        self._doing = evaluation.doing
+        if self._is_asked_to_stop:
+            self.is_stopped = True
+        if not self.is_stopped:
+            lengths = [length for _, length, _ in self._episodes]
+            self._evaluated = evaluation.turn(longest_episode(self.config, lengths))
         return True
 
     def _ask(self, goal: Goal) -> bool:
@@ -426,7 +454,9 @@ class Training:
     def _evaluate(self) -> dict[str, Any]:
         self._doing = "evaluate"
         lengths = [length for _, length, _ in self._episodes]
-        found = final_evaluation(self.learner.policy, self.config, lengths=lengths, earlier=self._earlier)
+        found = self._evaluated
+        if found is None:
+            found = final_evaluation(self.learner.policy, self.config, lengths=lengths, earlier=self._earlier)
         values = {
             "eval/return": found["eval_return_mean"],
             "eval/return_std": found["eval_return_std"],
@@ -541,7 +571,11 @@ def _is_own(folder: Path, content: bytes) -> bool:
 def _named_code(saved: Any) -> list[str]:
     """The names that stand for code outside of the libraries that Ludus knows: files, and modules to be imported."""
     named = (saved["train"]["env"], saved["train"]["algorithm"], saved["network"].get("model"))
-    return [str(name) for name in named if name and str(name).rpartition(":")[0] not in ("", *PREFIXES)]
+    return [
+        str(name)
+        for name in named
+        if name and not is_game(str(name)) and str(name).rpartition(":")[0] not in ("", *PREFIXES)
+    ]
 
 
 def _json(content: dict[str, Any]) -> bytes:

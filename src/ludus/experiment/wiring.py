@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from ludus import clock as clocks
 from ludus import envs, errors
+from ludus import secret as secrets
 from ludus.core import Worlds, WorldSpec
 from ludus.data import nest as nests
 from ludus.discovery import names as naming
@@ -24,6 +26,7 @@ from ludus.experiment.config import Config
 from ludus.experiment.flows.async_ import AsyncFlow
 from ludus.experiment.flows.remote_source import RemoteSource
 from ludus.experiment.flows.sync import EmbeddedSource, Source, SyncFlow
+from ludus.experiment.game_evaluation import GameEvaluation
 from ludus.experiment.training import Flow, Training
 from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.algorithm import Algorithm
@@ -44,12 +47,28 @@ from ludus.workers import context
 from ludus.workers.remote import Remote
 from ludus.workers.server import WorkerServer
 
-__all__ = ["check_device", "embedded", "make_groups", "make_learner", "make_policy_spec", "make_simulator", "program"]
+if TYPE_CHECKING:
+    from ludus.gateway.gateway import GatewayOptions
+
+__all__ = [
+    "GATEWAY",
+    "MODEL",
+    "check_device",
+    "embedded",
+    "gateway_options",
+    "make_groups",
+    "make_learner",
+    "make_policy_spec",
+    "make_simulator",
+    "program",
+]
 
 MODEL = "policy"
+GATEWAY = "gateway"
 _LOG = logging.getLogger(__name__)
 _PUBLISH_RETRY_S = 0.5
 _PUBLISH_WARN_S = 60.0
+_EVALUATE_TIMEOUT_S = 10.0
 _SEGMENT_TIMEOUT_S = 3600.0  # slow worlds may take their time; a lost simulator is noticed by its connection
 
 
@@ -138,7 +157,10 @@ def _embedded_threads(world: WorldSpec) -> int:
 
 
 def program(config: Config, folder: Path, *, began: float) -> Program:
-    """Trainers, simulators and inference workers as nodes. Trainer 0 also has the weights; each has its own buffer."""
+    """Trainers, and simulators with inference workers or the workers that games call, as nodes.
+
+    Trainer 0 also has the weights; each has its own buffer.
+    """
     made = Program("train")
     train = config.train
     if train.engine == "local":  # elsewhere its process has other devices than this one
@@ -146,7 +168,9 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
     world = envs.spec(train.env, **config.env_args)
     policy = make_policy_spec(config, world)
     num_simulators = config.num_simulators
-    if num_simulators:
+    if config.is_game:
+        _add_gateway(made, config, folder, policy, has_mask=world.has_mask)
+    elif num_simulators:
         arguments: dict[str, Any] = {"weights": Hosted("weights", 0)}
         if train.inference:
             from ludus.models.service import ModelService  # when it is needed: backends take time to import
@@ -198,6 +222,52 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
     return made
 
 
+def _add_gateway(made: Program, config: Config, folder: Path, policy: PolicySpec, *, has_mask: bool) -> None:
+    from ludus.experiment.game_worker import GameSettings, GameWorker  # when it is needed: most runs have no games
+
+    settings = GameSettings(
+        policy=policy,
+        has_mask=has_mask,
+        num_steps=config.algorithm.num_steps,
+        seed=config.train.seed,
+        num_trainers=config.train.trainers,
+        model=MODEL,
+    )
+    made.add(
+        GATEWAY,
+        GameWorker,
+        gateway_options(config, folder),
+        settings,
+        Hosted("weights", 0),
+        size=config.num_simulators,
+        replicas=config.num_simulators,
+        resources=Resources(cpus=1),
+        restarts=RestartPolicy(max_restarts=None, backoff_s=0.05, max_backoff_s=1.0),
+    )
+
+
+def gateway_options(config: Config, folder: Path) -> GatewayOptions:
+    """Where games call. Raises `ConfigError`, and `Unauthorised` if others could call and no secret was given."""
+    for library in ("httptools", "uvloop"):
+        if importlib.util.find_spec(library) is None:
+            raise errors.MissingExtra(library, extra="serve")
+    from ludus.gateway.gateway import GatewayOptions  # it brings what only gateways need
+    from ludus.gateway.session_core import SessionLimits
+
+    games = config.games
+    assert games is not None
+    return GatewayOptions(
+        host=games.host,
+        port=games.port,
+        token=secrets.find("token", None, games.token_file),
+        secret=secrets.find("secret", None, games.secret_file),
+        tls_cert=games.tls_cert,
+        tls_key=games.tls_key,
+        folder=folder / "gateway",
+        sessions=SessionLimits(lease_s=games.lease_s, max_sessions=int(games.max_sessions)),
+    )
+
+
 def _restarts(config: Config, *, is_expendable: bool) -> RestartPolicy:
     """Of simulators and inference workers. None that a trainer could not do without is expendable."""
     return RestartPolicy(
@@ -235,22 +305,37 @@ class TrainerFactory:
             host.start()  # simulators need it before they can be put back where they were
         hosts = [host] if host is not None else []
         flow: Flow
+        games = config.games
         if config.flow == "async":
-            buffer = BufferService(max(config.train.queue, config.algorithm.batch_segments))
+            # A session is one row; a segment of a simulator has those of all its environments.
+            rows = 1 if games is None else config.algorithm.num_envs
+            batch_segments = config.algorithm.batch_segments * rows
+            buffer = BufferService(max(config.train.queue * rows, batch_segments))
             flow = AsyncFlow(
                 buffer.fifo,
                 learner,
                 publish=publish or _publish_nothing,
-                batch_segments=config.algorithm.batch_segments,
+                batch_segments=batch_segments,
                 max_lag=config.train.max_lag,
                 ranks=ranks,
                 num_agents=len(self.agents),
+                waits_for="segments" if games is None else f"games on {games.address}",
+                waits_together=games is not None,
             )
             hosts.append(ServiceHost(buffer, f"buffer/{rank}", beside=server))
         else:
             source = self._source(rank, policy, publish)
             flow = SyncFlow(source, learner, publish=publish, ranks=ranks, num_agents=len(self.agents))
-        training = Training(config, self.folder, flow, learner, began=self.began, ranks=ranks, agents=self.agents)
+        training = Training(
+            config,
+            self.folder,
+            flow,
+            learner,
+            began=self.began,
+            ranks=ranks,
+            agents=self.agents,
+            game_evaluation=_game_evaluation(config) if rank == 0 else None,
+        )
         training.restore()
         number = learner.version if weights is None else _rewind(weights.store, learner.version)
         skipped = number - learner.version  # numbers up to that of a version that stays, tagged or held
@@ -312,6 +397,15 @@ class TrainerJob:
             host.close()
         if self._ranks is not None:
             self._ranks.close()
+
+
+def _game_evaluation(config: Config) -> GameEvaluation | None:
+    games, episodes = config.games, config.train.eval_episodes
+    if games is None or not episodes:
+        return None
+    gateway = Remote(GATEWAY, timeout_s=_EVALUATE_TIMEOUT_S)
+    workers = [gateway.replica(index) for index in range(config.num_simulators)]
+    return GameEvaluation(workers, episodes=episodes, wait_s=games.eval_wait_s, address=games.address)
 
 
 def _join(rank: int, size: int, server: WorkerServer, config: Config) -> TorchRanks:

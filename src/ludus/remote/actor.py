@@ -9,7 +9,6 @@ ludus.run_until_asked_to_stop()
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,14 +18,12 @@ from typing import Any
 from ludus import errors
 from ludus import secret as secrets
 from ludus.gateway.actor import ActorLike
-from ludus.gateway.beat import EVERY_S
 from ludus.gateway.gateway import GatewayOptions
 from ludus.gateway.http.limits import HttpLimits
-from ludus.gateway.port import Port
 from ludus.gateway.record import Recorder
 from ludus.gateway.session_core import SessionLimits
-from ludus.gateway.watch import Watch
 from ludus.launch.run import Run
+from ludus.remote.held_port import HeldPort
 from ludus.trial import current as trials
 from ludus.trial import services
 from ludus.trial.driver import Stage
@@ -83,7 +80,7 @@ class RemoteActor:
             max_block_s=max_block_s,
         )
         self._run: Run | None = None
-        self._held: Port | None = None
+        self._held: HeldPort | None = None
 
     @property
     def port(self) -> int:
@@ -107,7 +104,7 @@ class RemoteActor:
         """
         if self._run is not None:
             raise errors.ConfigError(f"port {self.port} is served already; use another RemoteActor for another actor")
-        held = self._held = _hold(self._options)
+        held = self._held = HeldPort(self._options, self.node, num_workers=self._num_workers)
         program = services.gateway_program(
             self.node,
             self._options,
@@ -122,19 +119,10 @@ class RemoteActor:
         except BaseException:
             held.close()
             raise
-        threading.Thread(target=self._watch, args=(self._run, held), name=f"watch-{self.node}", daemon=True).start()
+        held.watch(self._run)
         self._wait_ready(self._run)
         if not held.num_lent:  # the workers are on another host, and have bound the port there
             held.close()
-
-    def _watch(self, run: Run, held: Port) -> None:
-        """Kill workers that hang, as long as there are any; their supervisor starts them again."""
-        beats = {f"{self.node}/{index}": self._options.beat_path(index) for index in range(self._num_workers)}
-        watch = Watch(beats, max_block_s=self._options.max_block_s)
-        while not run.is_over:
-            watch.check()
-            time.sleep(EVERY_S)
-        held.close()
 
     def _wait_ready(self, run: Run) -> None:
         until = time.monotonic() + _READY_S
@@ -183,12 +171,3 @@ def _free_port(host: str) -> int:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _hold(options: GatewayOptions) -> Port:
-    try:
-        return Port(options.host, options.port, options.port_path, backlog=options.backlog)
-    except OSError as error:
-        raise errors.ConfigError(
-            f"port {options.port} cannot be served: {error.strerror}. Choose another, or stop who has it."
-        ) from None

@@ -1,28 +1,34 @@
-"""Training of a policy from the segments that its actors keep: for `RemoteTrainer().train(train=train_policy, …)`."""
+"""Training of a policy from the segments that its actors keep: for `RemoteTrainer().train(train=train_policy, …)`.
+
+It is the asynchronous flow of `ludus train`, from a named buffer to a named model, in a script of one's own.
+"""
 
 from __future__ import annotations
 
 import logging
-import time
+from collections import deque
 from typing import Any
 
 import torch
 
 from ludus.data.segment import Segment
 from ludus.errors import ConfigError, DataError
+from ludus.experiment.flows.async_ import AsyncFlow
 from ludus.learn.algorithms import registry
-from ludus.learn.algorithms.learner import Learner, Sample
+from ludus.learn.algorithms.learner import Learner
 from ludus.learn.policies.served import ServedPolicy
 from ludus.options import replace
 from ludus.remote.buffer import RemoteBuffer
 from ludus.remote.merge import merge
 from ludus.remote.model import RemoteModel
 from ludus.remote.trainer import should_stop, world_size
+from ludus.services.buffer.fifo import FifoStatistics, Item
 
 __all__ = ["train_policy"]
 
 _LOG = logging.getLogger(__name__)
 _WAIT_S = 0.5
+_MOST_AT_ONCE = 64
 
 
 def train_policy(
@@ -49,36 +55,61 @@ def train_policy(
             "its own. Give RemoteTrainer num_workers=1, and train_policy more threads."
         )
     torch.set_num_threads(threads)
-    remote, source = RemoteModel(model), RemoteBuffer(buffer)
+    remote = RemoteModel(model)
     policy = remote.get_model()
     if not isinstance(policy, ServedPolicy):
         raise DataError(f"the model {model!r} is a {type(policy).__name__}; train_policy trains a ServedPolicy")
     config = replace(registry.config_class(algorithm)(), settings)
     learner = Learner(registry.algorithm_class(algorithm)(config), policy, seed=seed)
-    first = learner.version = remote.step
-    ready: list[Segment] = []
-    num_learnt = num_stale = 0
+    first = published = learner.version = remote.step
+
+    def publish(learner: Learner) -> None:
+        nonlocal published
+        if learner.version != published:  # a flow that waits asks for it again; a named model keeps what it has
+            published = learner.version = remote.publish_weights(policy.weights())
+
+    flow = AsyncFlow(
+        _NamedSegments(RemoteBuffer(buffer)),
+        learner,
+        publish=publish,
+        batch_segments=1,
+        batch_steps=batch_steps,
+        max_lag=max_lag,
+    )
+    num_learnt = 0
+    num_stale = 0.0
     while num_learnt < steps and not should_stop():
-        for nest in source.take(64, timeout_s=_WAIT_S):
-            segment = Segment.from_nest(nest)
-            if learner.version - int(segment.version.min()) > max_lag:
-                num_stale += 1
-            else:
-                ready.append(segment)
-        num_ready = sum(segment.num_active for segment in ready)
-        if num_ready < batch_steps:
+        report = flow.turn(num_learnt / steps)
+        if report is None:
             continue
-        began = time.perf_counter()
-        batch = Segment.concat(ready)
-        ready.clear()
-        lag = float((learner.version - batch.version).mean())
-        metrics = learner.update(Sample(batch), progress=num_learnt / steps).metrics
-        learner.version = remote.publish_weights(policy.weights())
-        num_learnt += num_ready
-        for name, metric in metrics.items():
+        num_learnt += report.num_steps
+        num_stale = report.counts["segments_stale"]
+        for name, metric in report.metrics.items():
             merge(f"train/{name}", metric)
-        merge("train/lag", lag)
+        merge("train/lag", report.lag)
         merge("train/segments_stale", num_stale)
         merge("train/steps", num_learnt)
-        merge("train/update_seconds", time.perf_counter() - began)
+        merge("train/update_seconds", report.seconds["train"] + report.seconds["publish"])
     _LOG.info("%d versions from %d steps; %d segments were too old", learner.version - first, num_learnt, num_stale)
+
+
+class _NamedSegments:
+    """A named buffer as a flow takes from it: fetched many at a time, each without an id."""
+
+    def __init__(self, buffer: RemoteBuffer) -> None:
+        self._buffer = buffer
+        self._taken: deque[Item] = deque()
+
+    def take(self, num_segments: int, *, timeout_s: float) -> list[Item]:
+        if len(self._taken) < num_segments:
+            nests = self._buffer.take(_MOST_AT_ONCE, timeout_s=max(timeout_s, _WAIT_S))
+            self._taken.extend(Item(segment=Segment.from_nest(nest), segment_id="") for nest in nests)
+        if len(self._taken) < num_segments:
+            return []
+        return [self._taken.popleft() for _ in range(num_segments)]
+
+    def statistics(self) -> FifoStatistics:
+        return FifoStatistics(**self._buffer.statistics())
+
+    def close(self) -> None:
+        """The buffer is the trial's."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ludus import errors, launch
 from ludus.command_line import trial_command
@@ -15,6 +16,9 @@ from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
 from ludus.experiment.status import BUSY_AFTER_S
 from ludus.program import folder as trials
+
+if TYPE_CHECKING:
+    from ludus.remote.held_port import HeldPort
 
 __all__ = ["run"]
 
@@ -37,7 +41,12 @@ def run(
     engine = launch.ray if config.train.engine == "ray" else launch.local
     idle: dict[str, float] = {}
     last: Mapping[str, float] = {}
-    with engine(program, trial=folder.path.name, project=folder.path.parent, is_held=True) as running:
+    news_at = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        held = stack.enter_context(_hold_port(config, folder)) if config.is_game else None
+        running = stack.enter_context(engine(program, trial=folder.path.name, project=folder.path.parent, is_held=True))
+        if held is not None:
+            held.watch(running)
         try:
             while not running.wait(_LOOK_EVERY_S):
                 # By heartbeats: a trainer in a long update answers no calls.
@@ -45,12 +54,14 @@ def run(
                 idle |= {name: record.report["idle"] for name, record in records.items() if "idle" in record.report}
                 trainer = records["trainer/0"]
                 if trainer.report and trainer.report != last:
-                    last = trainer.report
+                    last, news_at = trainer.report, time.monotonic()
                     if on_progress is not None:
                         values = dict(last)
                         on_progress(int(values.pop("step")), values)
                 elif trainer.busy_s >= BUSY_AFTER_S and on_status is not None:
                     on_status(f"trainer/0 {trainer.activity}")
+                elif config.is_game and on_status is not None and time.monotonic() - news_at >= BUSY_AFTER_S:
+                    on_status(_what_it_does(trainer.activity))
                 if trainer.status is launch.Phase.DONE or (folder.path / "result.json").exists():
                     break  # simulators do not end by themselves
         except KeyboardInterrupt:
@@ -65,6 +76,19 @@ def run(
             raise errors.TrainingError(f"{error}\nThe run has ended. {_how_to_go_on(folder)}") from None
     ended = {record.name: record.last_end for record in running.workers()}["trainer/0"]
     return _result(folder, ended, idle)
+
+
+def _hold_port(config: Config, folder: trials.TrialFolder) -> HeldPort:
+    """Raises `ConfigError` if it is taken: before any process is started."""
+    from ludus.remote.held_port import HeldPort  # brings what only gateways need
+
+    options = wiring.gateway_options(config, folder.path)
+    return HeldPort(options, wiring.GATEWAY, num_workers=config.num_simulators)
+
+
+def _what_it_does(activity: str) -> str:
+    """`wait for games on :8000` of `busy: wait for games on :8000, 0.0 s`: it waits in short turns."""
+    return activity.removeprefix("busy: ").rpartition(", ")[0] or activity
 
 
 def _check_checkpoints(config: Config, folder: trials.TrialFolder) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from ludus import errors
 from ludus.command_line import trial_command
+from ludus.envs.games import Games
 from ludus.experiment import config as configs
 from ludus.program import folder as folders
 from ludus.program import lock
@@ -55,7 +56,7 @@ class TrainingRun:
 
 def train(
     algorithm: str,
-    env: str,
+    env: str | Games,
     *,
     on_progress: OnProgress | None = None,
     on_status: OnStatus | None = None,
@@ -63,6 +64,8 @@ def train(
     **settings: Any,
 ) -> TrainingRun:
     """Train and come back when it is over. `settings` are those of `ludus train --help`, with underscores.
+
+    `env` is the name of an environment, or `Games`, which call: docs/games.md.
 
     `on_progress(step, values)` is told a few times a second; `on_status("busy: update, 4.1 s")`, from any thread, what
     is under way while there is no progress. Interrupted (Ctrl-C), it ends the update that is under way, writes a

@@ -1,4 +1,4 @@
-"""The asynchronous flow: simulators never wait for the trainer, nor it for them, but for a bounded queue between them.
+"""The asynchronous flow: simulators and games never wait for the trainer, nor it for them, but for a bounded queue.
 
 The lag of every sample, in versions, is measured; segments older than `max_lag` are dropped and counted.
 """
@@ -7,46 +7,68 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ludus.data.nest import Nest
 from ludus.data.segment import Segment
 from ludus.experiment.flows.report import Report
 from ludus.learn.algorithms.learner import Learner, Sample
-from ludus.services.buffer.fifo import FifoBuffer, Item
+from ludus.services.buffer.fifo import FifoStatistics, Item
 from ludus.services.simulator.episodes import Episode, EpisodeLog
 
-__all__ = ["AsyncFlow"]
+__all__ = ["AsyncFlow", "SegmentBuffer"]
 
 _WAIT_S = 0.02  # then the trainer answers its calls
 _PUBLISH_AGAIN_S = 2.0
 
 
+class SegmentBuffer(Protocol):
+    """What segments are taken from: a `FifoBuffer` of this process, or whatever else has these."""
+
+    def take(self, num_segments: int, *, timeout_s: float) -> list[Item]:
+        """So many, or none if there are not that many in time."""
+        ...
+
+    def statistics(self) -> FifoStatistics: ...
+
+    def close(self) -> None: ...
+
+
 class AsyncFlow:
-    """`publish` is told each new version. With `ranks`, all of them take their turns together.
+    """An update is made of `batch_segments` segments, or more until `batch_steps` steps are in them.
+
+    `publish` is told each new version. With `ranks`, all of them take their turns together.
 
     While no segments come, it is told the newest again: somebody may have deleted it, and simulators wait for it.
-    `num_agents`: of each env; their rows are side by side.
+    `num_agents`: of each env; their rows are side by side. `waits_for` is what status lines call its source.
+    `waits_together`: ranks ask each other every moment whether all have a batch. Otherwise one that has its batch
+    waits for the others within the update, for as long as a sum over ranks may take; games may stay away for longer.
     """
 
     def __init__(
         self,
-        buffer: FifoBuffer,
+        buffer: SegmentBuffer,
         learner: Learner,
         *,
         publish: Callable[[Learner], None],
         batch_segments: int,
+        batch_steps: int = 0,
         max_lag: int,
         ranks: Any = None,
         num_agents: int = 1,
+        waits_for: str = "segments",
+        waits_together: bool = False,
     ) -> None:
         self._buffer = buffer
         self._learner = learner
         self._publish = publish
         self._batch_segments = batch_segments
+        self._batch_steps = batch_steps
         self._max_lag = max_lag
         self._ranks = ranks
         self._num_agents = num_agents
+        self._waiting = f"wait for {waits_for}"
+        self._waits_together = waits_together and ranks is not None
         self._ready: list[Item] = []
         self._logs: dict[str, EpisodeLog] = {}
         self._num_stale = 0
@@ -55,13 +77,13 @@ class AsyncFlow:
         self.doing = ""
 
     def turn(self, progress: float) -> Report | None:
-        self.doing = "wait for segments"
-        while len(self._ready) < self._batch_segments:
-            taken = self._buffer.take(1, timeout_s=_WAIT_S)
-            if not taken:
-                self._publish_again()
-                return None
-            self._ready.extend(item for item in taken if self._is_fresh(item))
+        self.doing = self._waiting
+        has_enough = self._collect()
+        if self._waits_together:
+            has_enough = bool(self._ranks.least(float(has_enough)))
+        if not has_enough:
+            self._publish_again()
+            return None
         began = time.perf_counter()
         items, self._ready = self._ready, []
         episodes = [episode for item in items for episode in self._read(item)]
@@ -88,6 +110,20 @@ class AsyncFlow:
             max_lag=int(lag.max()),
             counts=self._counts(),
         )
+
+    def _collect(self) -> bool:
+        """Take what there is, until it is enough; false if nothing has come for a moment."""
+        while not self._has_enough():
+            taken = self._buffer.take(1, timeout_s=_WAIT_S)
+            if not taken:
+                return False
+            self._ready.extend(item for item in taken if self._is_fresh(item))
+        return True
+
+    def _has_enough(self) -> bool:
+        if len(self._ready) < self._batch_segments:
+            return False
+        return not self._batch_steps or sum(item.segment.num_active for item in self._ready) >= self._batch_steps
 
     def _publish_again(self) -> None:
         now = time.perf_counter()

@@ -1,0 +1,219 @@
+"""A policy behind a session: bodies in, actions out, episodes kept. What serves and what trains are made of it.
+
+The game sends JSON or msgpack, and gets the same back. A step's body is the observation, or an object with more:
+
+    start, tick   [0.1, -0.2, 0.0, 0.3]
+                  {"obs": …, "reward": 1.0, "mask": [true, false]}     reward: what the last action brought
+    answer        {"action": 1}
+    end           {"obs": …, "reward": 1.0, "terminated": true}        or nothing: then the episode was cut off
+
+An observation that is a dict is given as {"obs": {…}}. In msgpack an array may be its bytes. `start` may carry the
+first observation and is then answered with the first action; with an empty body it is answered with nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Awaitable
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from ludus.data import nest as nests
+from ludus.data.nest import Nest
+from ludus.data.segment import Segment
+from ludus.data.spec import ArraySpec
+from ludus.data.trajectory import TrajectoryWriter
+from ludus.errors import InvalidObservation
+from ludus.gateway.actor import Actor
+from ludus.gateway.session import Session
+from ludus.learn.policies.served import ServedPolicy
+
+__all__ = ["PolicySession", "SessionModel", "decode_body"]
+
+_from_json = msgspec.json.Decoder().decode
+_from_msgpack = msgspec.msgpack.Decoder().decode
+_JSON_BEGINS = frozenset(b'{["tfn-0123456789 \t\r\n')
+
+
+class SessionModel(Protocol):
+    """What computes: outputs for one row, by the version that the session plays, which `Session.versions` then has."""
+
+    name: str
+
+    def forward(self, *args: Any) -> Awaitable[Nest]: ...
+
+
+class PolicySession(Actor):
+    """Plays `policy`, whose weights are `model`'s. With a `writer` the episode is kept: `keep` gets its segments.
+
+    Actions are the likeliest ones (`greedy`), or sampled by the session's own generator, which `seed` and the session's
+    id begin, so that a recording can be played again.
+    """
+
+    def __init__(
+        self,
+        policy: ServedPolicy,
+        model: SessionModel,
+        *,
+        writer: TrajectoryWriter | None = None,
+        greedy: bool,
+        seed: int = 0,
+    ) -> None:
+        self._policy = policy
+        self._model = model
+        self._writer = writer
+        self._is_greedy = greedy
+        self._seed = seed
+        self._memory: Nest = nests.map(lambda leaf: None if leaf is None else leaf.allocate(()), policy.memory_spec)
+        self._is_first = True
+        self._session = Session("stateless")
+        self._rng = np.random.default_rng(seed)
+
+    # -- for subclasses -------------------------------------------------------------------------------------------
+
+    async def keep(self, segment: Segment) -> None:
+        """A segment is full, or the last of its episode."""
+        raise NotImplementedError(f"{type(self).__name__} must define keep")
+
+    def on_episode(self, total: float, length: int) -> None:
+        """The episode is over, and something was done in it."""
+
+    # -- the actor ------------------------------------------------------------------------------------------------
+
+    async def start(self, session: Session, data: bytes) -> bytes:
+        self._session = session
+        self._rng = np.random.default_rng([self._seed, zlib.crc32(f"{session}/{session.run}".encode())])
+        return await self.tick(data) if data else b""
+
+    async def tick(self, data: bytes) -> bytes:
+        body, is_json = decode_body(data)
+        if body.get("obs") is None:
+            raise InvalidObservation(
+                f"the body has no obs, only {sorted(map(str, body))}. An observation that is a dict goes there"
+            )
+        obs, mask = self._observation(body["obs"]), self._mask(body)
+        if self._writer is not None:
+            full = self._writer.see(obs, reward=_reward(body), mask=mask, memory=self._memory)
+            if full is not None:
+                await self.keep(full)
+        out = await self._forward(obs)
+        params = np.asarray(out["params"])[None]
+        self._is_first = False
+        masks = None if mask is None else mask[None]
+        action, logp = self._policy.head.choose(params, self._rng, masks, greedy=self._is_greedy)
+        if self._writer is not None:
+            self._writer.act(action[0], float(logp[0]), self._session.versions.get(self._model.name, 0))
+        answer = {"action": action[0].tolist()}
+        return msgspec.json.encode(answer) if is_json else msgspec.msgpack.encode(answer)
+
+    async def end(self, data: bytes) -> bytes:
+        writer = self._writer
+        if writer is None:
+            return b""
+        body = decode_body(data)[0] if data else {}
+        obs = self._observation(body["obs"]) if body.get("obs") is not None else None
+        last = writer.end(obs, reward=_reward(body), terminated=bool(body.get("terminated", bool(data))))
+        if last is not None:
+            await self.keep(last)
+        if writer.num_active:
+            self.on_episode(writer.total_reward, writer.num_active)
+        return b""
+
+    async def _forward(self, obs: Nest) -> dict[str, Any]:
+        if not self._policy.is_recurrent:
+            out: dict[str, Any] = await self._model.forward(obs)
+            return out
+        out = await self._model.forward(obs, self._memory, np.bool_(self._is_first))
+        self._memory = out["memory"]
+        return out
+
+    def _observation(self, value: Any) -> Nest:
+        obs = _as_spec(value, self._policy.spec.obs, "obs")
+        if self._writer is not None and not all(map(_is_finite, nests.leaves(obs))):
+            wrong = next(
+                path for path, leaf in zip(nests.paths(obs), nests.leaves(obs), strict=True) if not _is_finite(leaf)
+            )
+            where = f"obs/{wrong}" if wrong else "obs"
+            raise InvalidObservation(f"{where} has a number that is not finite: nothing can be learnt from it")
+        return obs
+
+    def _mask(self, body: dict[str, Any]) -> Any:
+        if body.get("mask") is None:
+            return None
+        size = self._policy.spec.action.mask_size
+        try:
+            mask = np.asarray(body["mask"], np.bool_)
+            is_mask = mask.shape == (size,) and mask.any()
+        except ValueError:  # lists of several lengths
+            is_mask = False
+        if not is_mask:
+            raise InvalidObservation(
+                f"a mask has {size} booleans, of which one is true at least; this one is {body['mask']!r}"
+            )
+        return mask
+
+
+def decode_body(data: bytes) -> tuple[dict[str, Any], bool]:
+    """What a body says, and whether it is JSON; a bare observation becomes {"obs": …}. Raises `InvalidObservation`."""
+    is_json = bool(data) and data[0] in _JSON_BEGINS
+    try:
+        body = _from_json(data) if is_json else _from_msgpack(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidObservation(f"the body is neither JSON nor msgpack: {error}") from None
+    return (body if isinstance(body, dict) else {"obs": body}), is_json
+
+
+def _reward(body: dict[str, Any]) -> float:
+    try:
+        reward = float(body.get("reward", 0.0))
+    except (TypeError, ValueError):
+        raise InvalidObservation(f"a reward is a number; this one is {body['reward']!r}") from None
+    if not math.isfinite(reward):
+        raise InvalidObservation(f"a reward is a finite number; this one is {reward}")
+    return reward
+
+
+def _is_finite(leaf: Any) -> bool:
+    return leaf.dtype.kind != "f" or bool(np.isfinite(leaf).all())
+
+
+def _as_spec(value: Any, spec: Nest, path: str) -> Nest:
+    """Plain lists and bytes as the arrays that the policy takes. Raises `InvalidObservation`, which names the leaf."""
+    if isinstance(spec, dict):
+        if not isinstance(value, dict) or value.keys() != spec.keys():
+            raise InvalidObservation(f"{path} must have the keys {sorted(spec)}")
+        return {key: _as_spec(value[key], spec[key], f"{path}/{key}") for key in spec}
+    if isinstance(spec, list | tuple):
+        if not isinstance(value, list) or len(value) != len(spec):
+            raise InvalidObservation(f"{path} must have {len(spec)} entries")
+        return type(spec)(_as_spec(v, s, f"{path}/{i}") for i, (v, s) in enumerate(zip(value, spec, strict=True)))
+    assert isinstance(spec, ArraySpec)
+    try:
+        if isinstance(value, bytes):
+            return np.frombuffer(value, spec.dtype).reshape(spec.shape)
+        array = _as_array(value, spec.dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidObservation(f"{path} must be an array of shape {spec.shape} and {spec.dtype}: {error}") from None
+    if array.shape != spec.shape:
+        raise InvalidObservation(
+            f"{path} must be an array of shape {spec.shape} and {spec.dtype}; this one has the shape {array.shape}"
+        )
+    return array
+
+
+def _as_array(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
+    """Plain numbers as an array. Raises `ValueError` for what is no number, or no integer where one is needed."""
+    given = np.asarray(value)
+    if given.dtype.kind not in "biuf":  # NumPy would take a null for NaN
+        raise ValueError("it is not made of numbers only")
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):  # beyond float32: infinite, which is refused where it is learnt from
+            return given.astype(dtype)
+    with np.errstate(invalid="ignore"):  # what does not fit is found right below
+        array = given.astype(dtype)
+    if not np.array_equal(array, given):
+        raise ValueError(f"{given[array != given].flat[0]} is no {dtype}")
+    return array
