@@ -127,6 +127,7 @@ class Training:
         self._is_last_kept = False
         self._game_evaluation = game_evaluation
         self._evaluated: dict[str, Any] | None = None  # on games
+        self._learnt_s: float | None = None  # seconds until then; games may keep the evaluation waiting
         self._metrics_failing = self._checkpoints_failing = False
         self._doing = ""  # what is not a part of a turn: a checkpoint, the evaluation
 
@@ -192,6 +193,7 @@ class Training:
         """One look at what they play. The last checkpoint is written first: from here on nothing is learnt."""
         if not self._is_last_kept:
             self.keep_last()
+            self._learnt_s = self._seconds()
         self._doing = evaluation.doing
         if self._is_asked_to_stop:
             self.is_stopped = True
@@ -422,7 +424,7 @@ class Training:
             self.keep_last()
         if not self._is_first:
             return {}
-        seconds = self._seconds()
+        seconds = self._seconds() if self._learnt_s is None else self._learnt_s
         train = self.config.train
         result: dict[str, Any] = {
             "algorithm": train.algorithm,
