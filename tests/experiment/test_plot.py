@@ -8,7 +8,7 @@ import pytest
 
 from ludus import errors
 from ludus.experiment import plot as plots
-from ludus.experiment.metrics import MetricsWriter
+from ludus.telemetry.metrics_file import MetricsWriter
 
 pytest.importorskip("matplotlib")
 

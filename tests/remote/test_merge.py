@@ -13,11 +13,11 @@ import pytest
 
 import ludus
 from ludus import errors
-from ludus.experiment.metrics import _OWN, read_metrics
 from ludus.remote import merge as merging
 from ludus.remote import trial as trials
-from ludus.remote.figures import Figures
-from ludus.services.metrics.windows import Window, Windows
+from ludus.remote.metrics import Figures
+from ludus.telemetry.metrics import Window, Windows
+from ludus.telemetry.metrics_file import _OWN, read_metrics
 
 from .drivers import finish, start
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ludus.command_line import trial_command
-from ludus.experiment import progress, results
+from ludus.experiment import results
+from ludus.telemetry import progress
 
 __all__ = ["OnProgress", "OnStatus", "Run", "add_arguments", "agents_and_matches", "follow", "process_began"]
 

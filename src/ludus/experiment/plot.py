@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus import errors
-from ludus.experiment.metrics import METRICS_FILE, read_metrics
+from ludus.telemetry.metrics_file import METRICS_FILE, read_metrics
 
 __all__ = ["FORMATS", "plot"]
 

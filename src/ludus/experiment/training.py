@@ -34,9 +34,9 @@ from ludus.experiment.config import Config
 from ludus.experiment.final_evaluation import NOT_EVALUATED, EarlierPolicy, final_evaluation
 from ludus.experiment.flows.report import Report
 from ludus.experiment.goal import Goal
-from ludus.experiment.metrics import MetricsWriter
 from ludus.learn.algorithms.learner import Learner
 from ludus.program import trust
+from ludus.telemetry.metrics_file import MetricsWriter
 
 __all__ = ["Flow", "Training", "load_config", "trust_config", "write_trial"]
 

@@ -19,7 +19,7 @@ from typing import Any
 from ludus import errors, launch
 from ludus.launch import signals
 from ludus.program.program import Program, Resources, RestartPolicy
-from ludus.remote.figures import Figures
+from ludus.remote.metrics import Figures
 from ludus.services.buffer.service import BufferService
 from ludus.services.trainer.service_host import HostedService, ServiceHost
 from ludus.workers.register import register

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ludus import errors
-from ludus.services.metrics.windows import RESERVED, Description, Windows, check_description
+from ludus.telemetry.metrics import RESERVED, Description, Windows, check_description
 
 if TYPE_CHECKING:
     from ludus.remote.trial import Trial

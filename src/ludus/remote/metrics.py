@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ludus import files
-from ludus.experiment.metrics import MetricsWriter, read_last_metrics
-from ludus.services.metrics.windows import RESERVED, Windows
+from ludus.telemetry.metrics import RESERVED, Windows
+from ludus.telemetry.metrics_file import MetricsWriter, read_last_metrics
 
 __all__ = ["Figures"]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from ludus import errors
-from ludus.experiment.metrics import MetricsWriter, read_last_metrics, read_metrics
+from ludus.telemetry.metrics_file import MetricsWriter, read_last_metrics, read_metrics
 
 
 def _events(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -157,7 +157,7 @@ def test_the_last_lines_of_a_long_trial_are_read_without_the_rest(tmp_path: Path
 _WRITE_UNTIL_KILLED = """
 import os, signal, sys
 from pathlib import Path
-from ludus.experiment.metrics import MetricsWriter
+from ludus.telemetry.metrics_file import MetricsWriter
 metrics = MetricsWriter(Path(sys.argv[1]))
 for step in range(50):
     metrics.write(step, {"loss": 1.0})

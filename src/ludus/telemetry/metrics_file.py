@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ludus import errors, files
-from ludus.experiment.events import EventFile
+from ludus.telemetry.tensorboard import EventFile
 
 __all__ = ["METRICS_FILE", "MetricsWriter", "read_last_metrics", "read_metrics"]
 

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ludus import errors
+from ludus import errors, spelling
 from ludus.data.nest import Nest
-from ludus.discovery import names as naming
 
 __all__ = ["PREFIX", "RESERVED", "Description", "Window", "Windows", "check_description"]
 
@@ -44,7 +43,7 @@ def check_description(desc: Mapping[str, str]) -> None:
         return
     unknown = min(str(key) for key in desc.keys() - _STATISTICS)
     known = [PREFIX + name for name in (*_PLAIN, "p50", "p95", "p99")]
-    raise errors.ConfigError(f"desc has {unknown!r}, which is no statistic. {naming.nearest(unknown, known)}")
+    raise errors.ConfigError(f"desc has {unknown!r}, which is no statistic. {spelling.nearest(unknown, known)}")
 
 
 class Window:
