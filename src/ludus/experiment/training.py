@@ -34,6 +34,7 @@ from ludus.experiment.config import Config
 from ludus.experiment.final_evaluation import NOT_EVALUATED, EarlierPolicy, final_evaluation
 from ludus.experiment.flows.report import Report
 from ludus.experiment.goal import Goal
+from ludus.experiment.sent_metrics import SentMetrics
 from ludus.learn.algorithms.learner import Learner
 from ludus.program import trust
 from ludus.telemetry.metrics_file import MetricsWriter
@@ -65,7 +66,7 @@ class Training:
     """Owns its flow and closes it. `began` is when the run was asked for, by `time.time`.
 
     With `ranks`, each of them has one; what only time can tell, the first decides for all. `agents` are those of each
-    env; their rows are side by side.
+    env; their rows are side by side. `open_metrics`: where metrics go if this process is not the trial's driver.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Training:
         on_progress: Callable[[int, dict[str, float]], None] | None = None,
         ranks: Any = None,
         agents: tuple[str, ...] = ("agent",),
+        open_metrics: Callable[..., MetricsWriter | SentMetrics] = MetricsWriter,
     ) -> None:
         self.config = config
         self.folder = folder
@@ -94,7 +96,8 @@ class Training:
         keep = config.train.keep_checkpoints if ranks is None else max(2, config.train.keep_checkpoints)
         self._store = CheckpointStore(folder / name, keep=keep)
         self.shown: tuple[int, dict[str, float]] = (0, {})
-        self._metrics: MetricsWriter | None = None
+        self._open_metrics = open_metrics
+        self._metrics: MetricsWriter | SentMetrics | None = None
         self._agents = agents
         self._episodes: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=_WINDOW)  # … and the agent
         self._num_episodes = 0
@@ -230,7 +233,7 @@ class Training:
         if not self._is_first:
             return
         if self._metrics is None:
-            self._metrics = MetricsWriter(
+            self._metrics = self._open_metrics(
                 self.folder, resume_step=self._resumed_at, age_s=time.perf_counter() - self._started
             )
         self._metrics.write(self.num_steps, values)

@@ -24,6 +24,7 @@ from ludus.experiment.config import Config
 from ludus.experiment.flows.async_ import AsyncFlow
 from ludus.experiment.flows.remote_source import RemoteSource
 from ludus.experiment.flows.sync import EmbeddedSource, Source, SyncFlow
+from ludus.experiment.sent_metrics import SentMetrics
 from ludus.experiment.training import Flow, Training
 from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.algorithm import Algorithm
@@ -249,7 +250,16 @@ class TrainerFactory:
         else:
             source = self._source(rank, policy, publish)
             flow = SyncFlow(source, learner, publish=publish, ranks=ranks, num_agents=len(self.agents))
-        training = Training(config, self.folder, flow, learner, began=self.began, ranks=ranks, agents=self.agents)
+        training = Training(
+            config,
+            self.folder,
+            flow,
+            learner,
+            began=self.began,
+            ranks=ranks,
+            agents=self.agents,
+            open_metrics=SentMetrics,
+        )
         training.restore()
         number = learner.version if weights is None else _rewind(weights.store, learner.version)
         skipped = number - learner.version  # numbers up to that of a version that stays, tagged or held

@@ -147,10 +147,10 @@ class Trial:
     def context(self) -> context.Context:
         return self._here
 
-    def send_figures(self, rows: list[Any], *, timeout_s: float) -> None:
+    def send_metrics(self, rows: list[Any], *, timeout_s: float) -> None:
         """For `merge`."""
         if self._driver is not None:
-            self._driver.figures.join(rows)
+            self._driver.metrics.join(rows)
         else:
             self.remote("driver").solver.submit("driver", "merge", [rows], timeout_s=timeout_s).result()
 

@@ -1,4 +1,8 @@
-"""The figures of a trial: what its processes `merge`, joined by the driver and written every ten seconds."""
+"""The metrics of a trial: one writer, in its driver.
+
+What processes `merge` and what services count is written every ten seconds; the lines of a training loop as they come.
+Everything has the loop's steps for its axis while a loop trains, and seconds since the trial began otherwise.
+"""
 
 from __future__ import annotations
 
@@ -6,96 +10,232 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ludus import files
 from ludus.telemetry.metrics import RESERVED, Windows
-from ludus.telemetry.metrics_file import MetricsWriter, read_last_metrics
+from ludus.telemetry.metrics_file import MetricsWriter
+from ludus.workers.register import register
 
-__all__ = ["Figures"]
+__all__ = ["MetricsService", "TrialMetrics"]
 
 _LOG = logging.getLogger(__name__)
-_FIRST_S = 1.5  # after the first figure: processes tell their first after a second
+_FIRST_S = 1.5  # processes send their first metrics after a second
 _PERIOD_S = 10.0
+_SILENT_S = 60.0  # a loop that has written nothing for so long does not take the others' metrics along any more
 DESCRIPTIONS_FILE = "metrics_descriptions.json"
 
 
-class Figures:
-    """`metrics.jsonl` and TensorBoard's `events/` of the trial; a step is a second since the trial began.
+class TrialMetrics:
+    """`metrics.jsonl` and TensorBoard's `events/` of a trial. Safe to use from several threads.
 
-    In the folder of a `ludus train`, which has its own of these, they are in its folder `merged`. A trial that is taken
-    up again goes on with its seconds. The thread that writes starts with the first figures.
+    Without a loop, a line every ten seconds at most (in the first ten, three), and none when there is nothing new: an
+    idle trial writes nothing. With a loop, its next line has the others' metrics, too. A trial that is taken up again
+    goes on with its seconds. The thread that writes starts with the first that there is to write.
+
+    is_loops: the trial is there for a loop, so nothing is written before its first line or by seconds.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "merged" if (folder / "config.json").exists() else folder
+    def __init__(self, folder: Path, *, is_loops: bool = False, period_s: float = _PERIOD_S) -> None:
+        self._folder = folder
+        self._period_s = period_s
+        self._is_loops = is_loops
         self._lock = threading.Lock()
         self._windows = Windows()
+        self._counted: dict[str, float] = {}  # by services, and not written yet
+        self._count: Callable[[], dict[str, float]] | None = None
+        self._counting = threading.Lock()
         self._descriptions: dict[str, str] = {}
         self._writer: MetricsWriter | None = None
-        self._first_step = 0
-        self._began = time.monotonic()
-        self._left_out: set[str] = set()  # of which that was told
+        self._loop: Mapping[str, Any] | None = None  # the loop that writes, as it began
+        self._loop_step = 0
+        self._loop_wrote_at = 0.0
+        self._is_due = False  # the loop's next line takes along what others have
+        self._is_failing = False
+        self._left_out: set[str] = set()  # names that were warned of
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
     def join(self, rows: Sequence[Any]) -> None:
-        """Take in a process's windows."""
+        """Take in the windows of a process: see `Windows.rows`."""
         with self._lock:
             self._windows.join(rows)
-            if self._thread is None and not self._closing.is_set():
-                self._thread = threading.Thread(target=self._live, name="ludus-figures", daemon=True)
-                self._thread.start()
+            self._start()
 
-    def write(self) -> None:
-        """Write what has come since the last time."""
+    def watch(self, count: Callable[[], dict[str, float]]) -> None:
+        """Have `count` called every ten seconds: the metrics that services have counted since, if any."""
         with self._lock:
-            windows, self._windows = self._windows, Windows()
-            if not windows:
-                return
-            if self._writer is None:
-                self._writer = self._open()
-            step = self._first_step + int(time.monotonic() - self._began)
-            self._writer.write(step, self._writable(windows.scalars()))
-            words = self._descriptions | windows.descriptions()
-            if words != self._descriptions:
-                self._descriptions = words
-                text = json.dumps(words, indent=2, ensure_ascii=False)
-                files.replace(self._folder / DESCRIPTIONS_FILE, [text.encode() + b"\n"])
+            self._count = count
+            self._start()
+
+    def unwatch(self) -> None:
+        """From here on, services are not asked any more."""
+        self._count = None
+        with self._counting:
+            pass
+
+    def write_loop(self, loop: Mapping[str, Any], lines: Sequence[tuple[int, Mapping[str, float]]]) -> None:
+        """Lines of a training loop. `loop`: its `id`, and the `resume_step` and `age_s` that it began with."""
+        with self._lock:
+            if self._loop is None or self._loop["id"] != loop["id"]:
+                self._close_writer()
+                self._loop = loop
+            for step, values in lines:
+                along = self._take_pending() if self._is_due else {}
+                self._is_due = False
+                self._loop_step, self._loop_wrote_at = step, time.monotonic()
+                self._write({**along, **values})
+
+    def end_loop(self, loop_id: str) -> None:
+        """The loop is over: from here on, seconds count, unless the trial was there for it."""
+        with self._lock:
+            if self._loop is not None and self._loop["id"] == loop_id and not self._is_loops:
+                self._close_writer()
+                self._loop = None
+
+    def flush(self) -> None:
+        """Write what there is, or have the loop's next line take it along."""
+        self._ask_services()
+        with self._lock:
+            if self._loop is not None and time.monotonic() - self._loop_wrote_at <= _SILENT_S:
+                self._is_due = True
+            else:
+                self._write_pending()
+
+    def count_last(self) -> None:
+        """Before services stop: what they have counted up to now is written by `close`."""
+        self._ask_services()
 
     def close(self) -> None:
         """Write the rest. May be called twice."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join(5.0)
-        try:
-            self.write()
-        finally:
-            with self._lock:
-                if self._writer is not None:
-                    self._writer.close()
-                    self._writer = None
-
-    def _live(self) -> None:
-        wait_s = _FIRST_S
-        while not self._closing.wait(wait_s):
-            wait_s = _PERIOD_S
+        with self._lock:
             try:
-                self.write()
-            except Exception:  # a full disk, or whatever else: the next may be written
-                _LOG.exception("the figures of the last %g s could not be written", wait_s)
+                if self._loop is None or self._windows:  # a loop's last line had the rest
+                    self._write_pending()
+            finally:
+                self._close_writer()
+
+    # -- writing, with the lock held --------------------------------------------------------------------------------
+
+    def _write_pending(self) -> None:
+        if self._is_loops and self._loop is None:
+            return
+        if values := self._take_pending():
+            self._loop_wrote_at = time.monotonic()
+            self._write(values)
+
+    def _take_pending(self) -> dict[str, float]:
+        windows, self._windows = self._windows, Windows()
+        counted, self._counted = self._counted, {}
+        if words := windows.descriptions():
+            self._describe(words)
+        return {**counted, **self._writable(windows.scalars())}
+
+    def _write(self, values: Mapping[str, float]) -> None:
+        """A full disk, or whatever else, is warned of once, and does not end anything: the next may be written."""
+        try:
+            if self._loop is None:
+                self._writer = self._writer or MetricsWriter(self._folder, is_loop=False)
+                self._writer.write_by_seconds(values)
+            else:
+                resume_step, age_s = self._loop["resume_step"], self._loop["age_s"]
+                self._writer = self._writer or MetricsWriter(self._folder, resume_step=resume_step, age_s=age_s)
+                self._writer.write(self._loop_step, values)
+        except OSError as error:
+            if not self._is_failing:
+                _LOG.warning(
+                    "metrics could not be written to %s: %s. The trial goes on; metrics are missing until they can be "
+                    "written again.",
+                    self._folder,
+                    error,
+                )
+            self._is_failing = True
+            return
+        if self._is_failing:
+            _LOG.warning("metrics are written again")
+        self._is_failing = False
+
+    def _describe(self, words: dict[str, str]) -> None:
+        words = self._descriptions | words
+        if words != self._descriptions:
+            self._descriptions = words
+            text = json.dumps(words, indent=2, ensure_ascii=False)
+            try:
+                files.replace(self._folder / DESCRIPTIONS_FILE, [text.encode() + b"\n"])
+            except OSError as error:
+                _LOG.warning("%s could not be written: %s", self._folder / DESCRIPTIONS_FILE, error)
 
     def _writable(self, scalars: dict[str, float]) -> dict[str, float]:
-        """All but those that have the name of a line's own field: one of them is not to lose the others."""
-        for tag in (RESERVED & scalars.keys()) - self._left_out:
-            self._left_out.add(tag)
-            _LOG.warning("figure %r is not written: every line of metrics.jsonl has a field of that name", tag)
-        return {tag: value for tag, value in scalars.items() if tag not in RESERVED}
+        """All but reserved names, which another process may have sent: one of them is not to lose the others."""
+        for name in (RESERVED & scalars.keys()) - self._left_out:
+            self._left_out.add(name)
+            _LOG.warning("metric %r is not written: lines of metrics.jsonl have a field of that name", name)
+        return {name: value for name, value in scalars.items() if name not in RESERVED}
 
-    def _open(self) -> MetricsWriter:
-        lines = read_last_metrics(self._folder)
-        last = int(lines[-1]["step"]) if lines else None
-        self._first_step = 0 if last is None else last + 1
-        return MetricsWriter(self._folder, resume_step=last)
+    def _close_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    # -- the thread -------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._thread is None and not self._closing.is_set():
+            self._thread = threading.Thread(target=self._live, name="ludus-metrics", daemon=True)
+            self._thread.start()
+
+    def _live(self) -> None:
+        wait_s = min(_FIRST_S, self._period_s)
+        while not self._closing.wait(wait_s):
+            try:
+                self.flush()
+            except Exception:
+                _LOG.exception("the metrics of the last %g s are lost", wait_s)
+            wait_s = min(2 * wait_s, self._period_s)
+
+    def _ask_services(self) -> None:
+        """Without the lock: they may take a while to answer."""
+        with self._counting:
+            count = self._count
+            if count is None:
+                return
+            try:
+                counted = count()
+            except Exception:
+                _LOG.exception("what the trial's services count could not be read")
+                return
+        with self._lock:
+            self._counted |= counted
+
+
+class MetricsService:
+    """The commands of `driver/0` by which other processes send their metrics."""
+
+    def __init__(self, metrics: TrialMetrics) -> None:
+        self._metrics = metrics
+
+    @register
+    def merge(self, rows: Sequence[Any]) -> None:
+        """Take in the metrics of a process."""
+        self._metrics.join(rows)
+
+    @register
+    def write_metrics(self, loop: Mapping[str, Any], lines: Sequence[Any]) -> None:
+        """Lines of a training loop: see `TrialMetrics.write_loop`."""
+        self._metrics.write_loop(loop, [(step, values) for step, values in lines])
+
+    @register
+    def end_metrics(self, loop_id: str) -> None:
+        """That loop is over."""
+        self._metrics.end_loop(loop_id)
+
+    def stats(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        """There is nothing to close: whoever made the metrics closes them."""

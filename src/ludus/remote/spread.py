@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -10,11 +11,15 @@ from typing import Any
 
 from ludus import errors, launch
 from ludus.command_line import trial_command
+from ludus.discovery import registry
 from ludus.experiment import wiring
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
 from ludus.experiment.status import BUSY_AFTER_S
 from ludus.program import trial as trials
+from ludus.remote import counting, metrics
+from ludus.services.buffer import fifo
+from ludus.services.trainer.service_host import ServiceHost
 
 __all__ = ["run"]
 
@@ -37,7 +42,11 @@ def run(
     engine = launch.ray if config.train.engine == "ray" else launch.local
     idle: dict[str, float] = {}
     last: Mapping[str, float] = {}
-    with engine(program, trial=folder.path.name, project=folder.path.parent) as running:
+    with (
+        contextlib.closing(metrics.TrialMetrics(folder.path, is_loops=True)) as written,
+        engine(program, trial=folder.path.name, project=folder.path.parent) as running,
+    ):
+        _host_metrics(written, running, config)
         try:
             while not running.wait(_LOOK_EVERY_S):
                 # By heartbeats: a trainer in a long update answers no calls.
@@ -65,6 +74,23 @@ def run(
             raise errors.TrainingError(f"{error}\nThe run has ended. {_how_to_go_on(folder)}") from None
     ended = {record.name: record.last_end for record in running.workers()}["trainer/0"]
     return _result(folder, ended, idle)
+
+
+def _host_metrics(written: metrics.TrialMetrics, running: launch.Run, config: Config) -> None:
+    """Take the trainer's lines as `driver/0`, and add to them what the other workers count."""
+    host = registry.reached_at(running.names_url)  # workers reach this process there
+    hosted = ServiceHost(metrics.MetricsService(written), "driver/0", host=host, here=running.context)
+    running.at_close(hosted.close)
+    hosted.start()
+    ranks = range(config.train.trainers if config.flow == "async" else 0)
+    buffers = [
+        counting.Service(prefix=f"buffer/{wiring.MODEL}", worker=f"buffer/{rank}", counts=fifo.counts) for rank in ranks
+    ]
+    prefixes = {"inference": f"model/{wiring.MODEL}"}
+    services = [*buffers, *counting.services_of(running.program.nodes, prefixes=prefixes)]
+    solver = running.remote("trainer").solver
+    written.watch(counting.ServiceCounts(lambda: services, running.workers, solver))
+    running.at_close(written.unwatch)
 
 
 def _check_checkpoints(config: Config, folder: trials.TrialFolder) -> None:
