@@ -17,7 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from torch import nn
 
 import ludus
+from ludus import errors
 from ludus.cli import main as cli
+from ludus.experiment.sent_metrics import SentMetrics
 from ludus.gateway.client import GameClient
 from ludus.remote import training
 from ludus.remote import trial as trials
@@ -225,6 +227,21 @@ def test_a_trial_that_is_there_for_a_loop_writes_nothing_before_it(tmp_path: Pat
     metrics.write_loop(loop("a"), [(100, {"train/loss": 0.5})])
     metrics.close()
     assert [line["step"] for line in read_metrics(tmp_path)] == [100]
+
+
+def test_the_lines_of_a_loop_in_another_process_are_written_by_the_driver_in_their_order(trial: trials.Trial) -> None:
+    sent = SentMetrics(trial.folder)
+    for step in range(1000):
+        sent.write(step, {"train/loss": float(step)})
+    with pytest.raises(errors.ConfigError, match="cannot be named 'step'"):
+        sent.write(1000, {"step": 1.0})
+    sent.close()
+    sent.close()
+    ludus.merge("points", 1.0)
+    trial.close()
+    *lines, after = read_metrics(trial.folder)
+    assert [(line["step"], line["train/loss"]) for line in lines] == [(step, step) for step in range(1000)]
+    assert (after["points"], axis_of(after)) == (1.0, "seconds"), "the loop has ended"
 
 
 def test_metrics_that_cannot_be_written_end_nothing_and_are_said_once(

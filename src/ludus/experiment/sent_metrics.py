@@ -18,7 +18,7 @@ from ludus.workers.remote import Remote
 __all__ = ["SentMetrics"]
 
 _LOG = logging.getLogger(__name__)
-_SEND_S = 5.0
+_SEND_S = 30.0  # nobody waits for it: a driver that reads a long file first may take some seconds
 _END_S = 2.0  # less than a worker is given to end in
 _MAX_LINES = 4096  # that wait for a driver that does not answer
 _MAX_SENT = 256  # lines in one call
