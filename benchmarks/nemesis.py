@@ -54,8 +54,8 @@ import numpy as np
 import ludus
 import names_away
 import sessions
-from ludus.experiment.metrics import read_metrics
 from ludus.gateway.client import GameClient
+from ludus.telemetry.metrics_file import read_metrics
 
 SHARES = {"sync": 3, "async": 3, "serve": 3, "finished": 1}
 """The subjects, and how much of the time and of the faults each gets."""

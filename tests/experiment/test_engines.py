@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ludus.remote import training
+from ludus.telemetry.metrics_file import read_metrics
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 SMALL = {
@@ -38,6 +39,7 @@ def test_a_run_on_ray_trains_and_evaluates(
     assert run.result["steps"] >= 4_000
     assert run.result["eval_episodes"] == 2
     assert (tmp_path / "run" / "logs" / "trainer-0.log").exists()
+    assert read_metrics(tmp_path / "run")[-1]["step"] == run.result["steps"], "sent to the driver"
     if algorithm == "ppo":
         here = training.train(
             algorithm, "CartPole-v1", project=str(tmp_path), trial="here",

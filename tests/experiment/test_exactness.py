@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from ludus.experiment.metrics import read_metrics
 from ludus.experiment.training import Training
 from ludus.remote import training
+from ludus.telemetry.metrics_file import read_metrics
 
 from . import runs
 

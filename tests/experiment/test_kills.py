@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ludus.experiment.metrics import read_metrics
 from ludus.remote import training
+from ludus.telemetry.metrics_file import read_metrics
 
 from . import runs
 

@@ -8,7 +8,7 @@ import pytest
 
 from ludus import errors
 from ludus.experiment import plot as plots
-from ludus.experiment.metrics import MetricsWriter
+from ludus.telemetry.metrics_file import MetricsWriter
 
 pytest.importorskip("matplotlib")
 
@@ -51,6 +51,33 @@ def test_a_trial_without_returns_is_refused_by_name(tmp_path: Path) -> None:
         metrics.write(1, {"train/loss": 0.1, "episode/return": float("nan")})
     with pytest.raises(errors.TrainingError, match=r"monday.*no episode has ended"):
         plots.plot([tmp_path / "monday"], tmp_path / "one.png")
+
+
+def test_metrics_that_are_named_are_drawn_each_in_a_panel(tmp_path: Path) -> None:
+    folders = [_trial(tmp_path / name) for name in ("monday", "tuesday")]
+    one = plots.plot(folders[:1], tmp_path / "one.png", metrics=["train/loss"])
+    two = plots.plot(folders, tmp_path / "two.png", metrics=["train/loss", "episode/return"])
+    assert _size(one)[1] < _size(two)[1]
+
+
+def test_a_metric_that_is_not_there_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(errors.TrainingError, match=r"no metric 'train/los'. Did you mean 'train/loss'"):
+        plots.plot([_trial(tmp_path / "monday")], tmp_path / "one.png", metrics=["train/los"])
+
+
+def test_the_axis_is_steps_or_seconds_as_the_last_lines_have_it(tmp_path: Path) -> None:
+    with MetricsWriter(_trial(tmp_path / "monday"), is_loop=False) as metrics:
+        metrics.write_by_seconds({"gateway/steps": 3.0})
+    for name, label in (("gateway/steps", "seconds since the trial began"), ("train/loss", "environment steps")):
+        path = plots.plot([tmp_path / "monday"], tmp_path / "one.svg", metrics=[name])
+        assert f"<!-- {label} -->" in path.read_text()
+
+
+def test_trials_that_kept_what_was_merged_in_a_folder_of_its_own_are_drawn(tmp_path: Path) -> None:
+    folder = _trial(tmp_path / "monday")
+    (folder / "merged").mkdir()
+    (folder / "merged" / "metrics.jsonl").write_text('{"step": 10, "time": 1.0, "wall_s": 1.0, "points": 2.0}\n')
+    _size(plots.plot([folder], tmp_path / "one.png", metrics=["points"]))
 
 
 def test_a_single_point_is_enough(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ludus.experiment.checkpoints import CheckpointStore
-from ludus.experiment.metrics import MetricsWriter
+from ludus.telemetry.metrics_file import MetricsWriter
 
 RESULT = {
     "algorithm": "ppo",

@@ -1,4 +1,4 @@
-"""`merge`: figures of many processes become one, in TensorBoard and in metrics.jsonl."""
+"""`merge`: metrics of many processes become one, in TensorBoard and in metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 
 import ludus
 from ludus import errors
-from ludus.experiment.metrics import _OWN, read_metrics
 from ludus.remote import merge as merging
-from ludus.remote.figures import Figures
-from ludus.services.metrics.windows import Window, Windows
+from ludus.telemetry.metrics import RESERVED, Window, Windows
+from ludus.telemetry.metrics_file import MetricsWriter, axis_of, read_last_metrics, read_metrics
 from ludus.trial import current as trials
+from ludus.trial.metrics import TrialMetrics
 
 from .drivers import finish, start
 
@@ -35,7 +35,7 @@ def written(folder: Path) -> dict[str, Any]:
     return line
 
 
-def test_figures_of_all_processes_and_threads_are_joined(trial: trials.Trial, tmp_path: Path) -> None:
+def test_metrics_of_all_processes_and_threads_are_joined(trial: trials.Trial, tmp_path: Path) -> None:
     others = [start(MERGE, tmp_path, game) for game in (1, 2)]
     threads = [
         threading.Thread(target=lambda: [ludus.merge("loss", 0.5, desc=DESC) for _ in range(5000)]) for _ in range(3)
@@ -68,7 +68,7 @@ def test_tensorboard_reads_what_was_written(trial: trials.Trial) -> None:
     assert [event.value for event in events.Scalars("loss/value")] == [3.0]
 
 
-def test_the_first_figures_are_there_after_a_few_seconds(trial: trials.Trial) -> None:
+def test_the_first_metrics_are_there_after_a_few_seconds(trial: trials.Trial) -> None:
     ludus.merge("loss", 1.0)
     until = time.monotonic() + 10
     while not read_metrics(trial.folder):
@@ -86,14 +86,19 @@ def test_a_trial_that_is_taken_up_goes_on_with_its_seconds(tmp_path: Path) -> No
     assert second["step"] > first["step"]
 
 
-def test_the_folder_of_a_training_keeps_its_own_metrics(tmp_path: Path) -> None:
+def test_in_the_folder_of_a_training_lines_by_seconds_follow_those_by_steps(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "config.json").write_text("{}")
-    (tmp_path / "t" / "metrics.jsonl").write_text('{"step": 1000}\n')
+    with MetricsWriter(tmp_path / "t") as metrics:
+        metrics.write(1000, {"train/loss": 2.0})
     with ludus.init(tmp_path, "t"):
         ludus.merge("loss", 1.0)
-    assert (tmp_path / "t" / "metrics.jsonl").read_text() == '{"step": 1000}\n'
-    assert written(tmp_path / "t" / "merged")["loss"] == 1.0
+    first, second = read_metrics(tmp_path / "t")
+    assert (first["step"], axis_of(first)) == (1000, "steps")
+    assert (second["loss"], axis_of(second)) == (1.0, "seconds")
+    assert second["step"] < 60, "seconds since it was opened, whatever the steps are"
+    assert read_last_metrics(tmp_path / "t") == [first], "what a table shows is of training"
+    assert not (tmp_path / "t" / "merged").exists()
 
 
 def test_a_call_is_cheap(trial: trials.Trial) -> None:
@@ -110,7 +115,7 @@ def test_a_call_is_cheap(trial: trials.Trial) -> None:
 def test_a_statistic_that_is_none_is_answered_with_the_nearest() -> None:
     with pytest.raises(errors.ConfigError, match="Did you mean 'time_window_avg'"):
         ludus.merge("loss", 1.0, desc={"time_window_agv": "?"})
-    with pytest.raises(errors.DataError, match="a figure is a number"):
+    with pytest.raises(errors.DataError, match="a metric is a number"):
         ludus.merge("loss", "much")  # type: ignore[arg-type]
 
 
@@ -123,7 +128,7 @@ def test_without_a_trial_it_says_so_and_keeps_nothing() -> None:
 def test_metrics_told_while_the_driver_is_away_are_sent_when_it_is_back(
     trial: trials.Trial, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    send = trial.send_figures
+    send = trial.send_metrics
     is_away = True
 
     def send_or_not(rows: Any, *, timeout_s: float) -> None:
@@ -131,11 +136,11 @@ def test_metrics_told_while_the_driver_is_away_are_sent_when_it_is_back(
             raise errors.Unreachable("no live replica of 'driver'; it was not run")
         send(rows, timeout_s=timeout_s)
 
-    monkeypatch.setattr(trial, "send_figures", send_or_not)
+    monkeypatch.setattr(trial, "send_metrics", send_or_not)
     for value in (1.0, 2.0):
         ludus.merge("loss", value, desc=DESC)
         merging.flush()
-    assert "cannot be told" in caplog.text
+    assert "cannot be sent" in caplog.text
     is_away = False
     ludus.merge("loss", 4.0, desc=DESC)
     trial.close()
@@ -145,31 +150,31 @@ def test_metrics_told_while_the_driver_is_away_are_sent_when_it_is_back(
 
 
 def test_the_names_of_a_lines_own_fields_are_refused_at_once(trial: trials.Trial) -> None:
-    for name in _OWN:
+    for name in RESERVED:
         with pytest.raises(errors.ConfigError, match=f"cannot be named '{name}'"):
             ludus.merge(name, 1.0)
         ludus.merge(name, {"inner": 2.0})
     trial.close()
-    assert {written(trial.folder)[f"{name}/inner"] for name in _OWN} == {2.0}
+    assert {written(trial.folder)[f"{name}/inner"] for name in RESERVED} == {2.0}
 
 
 @pytest.mark.parametrize("name", [["a"], ("a", ["b"]), None, 3])
 def test_a_name_that_is_no_text_is_refused_at_once(name: Any) -> None:
-    with pytest.raises(errors.ConfigError, match="name of a figure is a text"):
+    with pytest.raises(errors.ConfigError, match="a name is a text"):
         ludus.merge(name, 1.0)
 
 
-def test_a_figure_that_cannot_be_written_does_not_lose_the_others(
+def test_a_metric_that_cannot_be_written_does_not_lose_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    figures = Figures(tmp_path)
+    metrics = TrialMetrics(tmp_path)
     windows = Windows()
     for name in ("loss", "step", "half \ud800 a character"):
         windows.add(name, 1.0, desc={"time_window_avg": 5} if name == "loss" else None, labels={})  # type: ignore[dict-item]
     for _ in range(2):
-        figures.join(windows.rows())
-        figures.write()
-    figures.close()
+        metrics.join(windows.rows())
+        metrics.flush()
+    metrics.close()
     first, second = read_metrics(tmp_path)
     assert first["loss/avg"] == second["loss/avg"] == 1.0
     assert first["half ? a character"] == 1.0
@@ -177,7 +182,7 @@ def test_a_figure_that_cannot_be_written_does_not_lose_the_others(
     assert len(caplog.records) == 1, "told once"
 
 
-def test_a_label_that_cannot_be_spelled_loses_its_own_figure_only(trial: trials.Trial) -> None:
+def test_a_label_that_cannot_be_spelled_loses_its_own_metric_only(trial: trials.Trial) -> None:
     class Mute:
         def __str__(self) -> str:
             raise RuntimeError("no words")
@@ -246,7 +251,7 @@ def test_labels_of_ever_new_values_do_not_fill_the_memory() -> None:
 def test_what_is_merged_while_the_driver_is_away_is_written_once_it_is_back(
     trial: trials.Trial, monkeypatch: pytest.MonkeyPatch, gone: type[Exception]
 ) -> None:
-    send, num_away = trial.send_figures, 2
+    send, num_away = trial.send_metrics, 2
 
     def send_when_back(rows: list[Any], *, timeout_s: float) -> None:
         nonlocal num_away
@@ -255,7 +260,7 @@ def test_what_is_merged_while_the_driver_is_away_is_written_once_it_is_back(
             raise gone("the driver is away")
         send(rows, timeout_s=timeout_s)
 
-    monkeypatch.setattr(trial, "send_figures", send_when_back)
+    monkeypatch.setattr(trial, "send_metrics", send_when_back)
     for value in (1.0, 2.0, 6.0):
         ludus.merge("loss", value, desc=DESC)
         merging.flush()

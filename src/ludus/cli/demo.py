@@ -17,7 +17,7 @@ from rich.console import Console
 from ludus.cli import options, outcome, watch
 from ludus.cli.extras import expect_installed
 from ludus.command_line import command_line, project_words, trial_command
-from ludus.experiment import progress
+from ludus.telemetry import progress
 
 if TYPE_CHECKING:
     from ludus.experiment.watching import VisibleWorld

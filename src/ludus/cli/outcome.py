@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from ludus import errors
 from ludus.command_line import trial_command
-from ludus.experiment import progress, results
+from ludus.experiment import results
+from ludus.telemetry import progress
 from ludus.trial.find import find, find_all
 
 __all__ = ["OnProgress", "OnStatus", "Run", "add_arguments", "agents_and_matches", "follow", "process_began"]

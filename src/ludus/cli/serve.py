@@ -64,7 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     expect_installed("torch", extra="train")
     expect_installed("uvloop", "httptools", extra="serve")
-    from ludus.remote.figures import Figures
     from ludus.remote.serving import serve
     from ludus.trial import current as trials
     from ludus.trial import wait
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     for name in ("token", "secret"):
         chosen[name] = options.find_secret(name, chosen[name], chosen.pop(f"{name}_file"))
     folder = find(args.trial, project=args.project).path
-    made = trials.open(project=folder.parent, trial=folder.name, metrics=Figures, join=False)
+    made = trials.open(project=folder.parent, trial=folder.name, join=False)
     remote = None
     try:
         remote = serve(

@@ -16,17 +16,18 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import SplitResult, quote, unquote
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from ludus import errors
 from ludus.discovery.store import Feed, Record
 from ludus.discovery.store_names import StoreNames
 from ludus.discovery.table import Table
+from ludus.rpc import address as addresses
 from ludus.rpc.address import is_loopback
 from ludus.rpc.client import RpcClient
 from ludus.rpc.server import Deferred, RpcServer
 
-__all__ = ["RegistryNames", "RegistryServer", "RegistryStatistics", "RegistryStore"]
+__all__ = ["RegistryNames", "RegistryServer", "RegistryStatistics", "RegistryStore", "reached_at"]
 
 _TIMEOUT_S = 5.0
 _RELEASE_TIMEOUT_S = 0.5
@@ -177,8 +178,7 @@ class RegistryNames(StoreNames):
 
     @classmethod
     def from_url(cls, url: SplitResult) -> RegistryNames:
-        _, _, address = url.netloc.rpartition("@")  # not url.hostname: that is lower case
-        return cls(unquote(address), secret=unquote(url.password) if url.password else None)
+        return cls(_address(url), secret=unquote(url.password) if url.password else None)
 
 
 class RegistryStore:
@@ -264,3 +264,13 @@ def _errors() -> Iterator[None]:
         yield
     except errors.RpcError as error:
         raise errors.DiscoveryError(f"the registry of names does not answer: {error}") from error
+
+
+def reached_at(url: str) -> str | None:
+    """The host at which a `RegistryServer`'s process is reached from other hosts; `None` if it is not."""
+    host = addresses.parse(_address(urlsplit(url))).tcp.rpartition(":")[0]
+    return host or None
+
+
+def _address(url: SplitResult) -> str:
+    return unquote(url.netloc.rpartition("@")[2])  # not url.hostname: that is lower case

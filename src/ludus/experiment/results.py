@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ludus import errors
-from ludus.experiment.metrics import read_last_metrics
 from ludus.program.process import is_alive
+from ludus.telemetry.metrics_file import read_last_metrics
+from ludus.telemetry.progress import spell_return
 
 __all__ = [
     "CONFIG_FILE",
@@ -124,11 +125,6 @@ def _is_clipped(train: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
-
-
-def spell_return(value: float) -> str:
-    """With a tenth; below 1, with three digits, so that small rewards do not read as none."""
-    return f"{value:.1f}" if value == 0.0 or abs(value) >= 1.0 else f"{value:.3g}"
 
 
 def differs_by_sampling(result: Mapping[str, Any]) -> bool:

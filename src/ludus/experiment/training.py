@@ -15,7 +15,7 @@ import logging
 import platform
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -37,11 +37,11 @@ from ludus.experiment.final_evaluation import NOT_EVALUATED, EarlierPolicy, fina
 from ludus.experiment.flows.report import Report
 from ludus.experiment.game_evaluation import GameEvaluation
 from ludus.experiment.goal import Goal
-from ludus.experiment.metrics import MetricsWriter
 from ludus.learn.algorithms.learner import Learner
 from ludus.program import trust
+from ludus.telemetry.metrics_file import MetricsWriter
 
-__all__ = ["Flow", "Training", "load_config", "trust_config", "write_trial"]
+__all__ = ["Flow", "LoopWriter", "Training", "load_config", "trust_config", "write_trial"]
 
 _LOG = logging.getLogger(__name__)
 _METRICS_EVERY_S = 0.5
@@ -64,12 +64,20 @@ class Flow(Protocol):
     def close(self) -> None: ...
 
 
+class LoopWriter(Protocol):
+    """Where the metrics of a loop go. Made with the folder, `resume_step` and `age_s`, as `MetricsWriter` is."""
+
+    def write(self, step: int, values: Mapping[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Training:
     """Owns its flow and closes it. `began` is when the run was asked for, by `time.time`.
 
     With `ranks`, each of them has one; what only time can tell, the first decides for all. `agents` are those of each
     env; their rows are side by side. Games are evaluated in turns, when all steps are done: they may keep a run
-    waiting, and it can be stopped meanwhile.
+    waiting, and it can be stopped meanwhile. `open_metrics`: where metrics go.
     """
 
     def __init__(
@@ -84,6 +92,7 @@ class Training:
         ranks: Any = None,
         agents: tuple[str, ...] = ("agent",),
         game_evaluation: GameEvaluation | None = None,
+        open_metrics: Callable[..., LoopWriter] = MetricsWriter,
     ) -> None:
         self.config = config
         self.folder = folder
@@ -99,7 +108,8 @@ class Training:
         keep = config.train.keep_checkpoints if ranks is None else max(2, config.train.keep_checkpoints)
         self._store = CheckpointStore(folder / name, keep=keep)
         self.shown: tuple[int, dict[str, float]] = (0, {})
-        self._metrics: MetricsWriter | None = None
+        self._open_metrics = open_metrics
+        self._metrics: LoopWriter | None = None
         self._agents = agents
         self._episodes: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=_WINDOW)  # … and the agent
         self._num_episodes = 0
@@ -260,7 +270,7 @@ class Training:
         if not self._is_first:
             return
         if self._metrics is None:
-            self._metrics = MetricsWriter(
+            self._metrics = self._open_metrics(
                 self.folder, resume_step=self._resumed_at, age_s=time.perf_counter() - self._started
             )
         self._metrics.write(self.num_steps, values)

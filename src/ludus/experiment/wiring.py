@@ -27,7 +27,8 @@ from ludus.experiment.flows.async_ import AsyncFlow
 from ludus.experiment.flows.remote_source import RemoteSource
 from ludus.experiment.flows.sync import EmbeddedSource, Source, SyncFlow
 from ludus.experiment.game_evaluation import GameEvaluation
-from ludus.experiment.training import Flow, Training
+from ludus.experiment.sent_metrics import SentMetrics
+from ludus.experiment.training import Flow, LoopWriter, Training
 from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.algorithm import Algorithm
 from ludus.learn.algorithms.learner import Learner, Ranks
@@ -43,6 +44,7 @@ from ludus.services.trainer import memory
 from ludus.services.trainer.ranks import TorchRanks
 from ludus.services.trainer.service import TrainerService
 from ludus.services.trainer.service_host import Hosted, ServiceHost
+from ludus.telemetry.metrics_file import MetricsWriter
 from ludus.workers import context
 from ludus.workers.remote import Remote
 from ludus.workers.server import WorkerServer
@@ -133,6 +135,7 @@ def embedded(
     *,
     began: float | None = None,
     on_progress: Callable[[int, dict[str, float]], None] | None = None,
+    open_metrics: Callable[..., LoopWriter] = MetricsWriter,
 ) -> Training:
     """All in this process: a simulator whose policy is the learner's own. No calls, no copies of weights."""
     memory.keep_freed()
@@ -143,7 +146,16 @@ def embedded(
     simulator = make_simulator(config, groups, policy, seed=config.train.seed)
     agents = groups[0].spec.agents
     flow = SyncFlow(EmbeddedSource(simulator), learner, num_agents=len(agents))
-    return Training(config, folder, flow, learner, began=began, on_progress=on_progress, agents=agents)
+    return Training(
+        config,
+        folder,
+        flow,
+        learner,
+        began=began,
+        on_progress=on_progress,
+        agents=agents,
+        open_metrics=open_metrics,
+    )
 
 
 def _embedded_threads(world: WorldSpec) -> int:
@@ -335,6 +347,7 @@ class TrainerFactory:
             ranks=ranks,
             agents=self.agents,
             game_evaluation=_game_evaluation(config) if rank == 0 else None,
+            open_metrics=SentMetrics,
         )
         training.restore()
         number = learner.version if weights is None else _rewind(weights.store, learner.version)

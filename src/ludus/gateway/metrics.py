@@ -1,33 +1,53 @@
-"""The gateway's metrics in Prometheus' text format, of all workers of a port."""
+"""What the gateway counts: for Prometheus, of all workers of a port, and as metrics of the trial."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["BUCKETS_S", "StepMetrics", "render"]
+from ludus.telemetry.counts import BUCKETS_S, Counts
 
-BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+__all__ = ["StepMetrics", "counts", "render"]
 
-_HELP = {
-    "ludus_steps_total": ("counter", "Requests to /step, by kind and by problem (ok: none)."),
-    "ludus_step_seconds": ("histogram", "From a request's first byte to its answer."),
-    "ludus_sessions": ("gauge", "Sessions that are live."),
-    "ludus_sessions_started_total": ("counter", "Sessions that began."),
-    "ludus_sessions_ended_total": ("counter", "Sessions that ended, by reason."),
-    "ludus_actor_steps_total": ("counter", "Steps that actors ran."),
-    "ludus_repeats_total": ("counter", "Steps that were answered again without running the actor."),
-    "ludus_fallbacks_total": ("counter", "Ticks that missed their deadline and were answered by a fallback."),
-    "ludus_unwritten_total": ("counter", "Steps, starts and ends that could not be recorded or journalled at once."),
-    "ludus_steps_waiting": ("gauge", "Steps that are under way or wait for their turn."),
-    "ludus_forwarded_total": ("counter", "Steps that were passed on to the worker of their session."),
-    "ludus_connections": ("gauge", "Connections that are open."),
-    "ludus_buffered_bytes": ("gauge", "Bytes of unanswered requests that came in several parts, or wait."),
-    "ludus_received_bytes_total": ("counter", "Bytes read from connections."),
-    "ludus_sent_bytes_total": ("counter", "Bytes written to connections."),
-}
+_STEPS = ("ludus_steps_total", "counter", "Requests to /step, by kind and by problem (ok: none).")
+_SECONDS = ("ludus_step_seconds", "histogram", "From a request's first byte to its answer.")
+_ENDED = ("ludus_sessions_ended_total", "counter", "Sessions that ended, by reason.")
+
+
+class _Number(NamedTuple):
+    """One number of `Gateway.stats`."""
+
+    key: str
+    metric: str  # of the trial, below `gateway/`; Prometheus' is made of it
+    kind: str
+    help: str
+
+    @property
+    def name(self) -> str:
+        return f"ludus_{self.metric}_total" if self.kind == "counter" else f"ludus_{self.metric}"
+
+
+_NUMBERS = (
+    _Number("num_sessions", "sessions", "gauge", "Sessions that are live."),
+    _Number("num_started", "sessions_started", "counter", "Sessions that began."),
+    _Number("num_steps", "actor_steps", "counter", "Steps that actors ran."),
+    _Number("num_repeats", "repeats", "counter", "Steps that were answered again without running the actor."),
+    _Number("num_fallbacks", "fallbacks", "counter", "Ticks that missed their deadline: a fallback answered."),
+    _Number(
+        "num_unwritten", "unwritten", "counter",
+        "Steps, starts and ends that could not be recorded or journalled at once.",
+    ),
+    _Number("num_waiting", "steps_waiting", "gauge", "Steps that are under way or wait for their turn."),
+    _Number("num_forwarded", "forwarded", "counter", "Steps that were passed on to the worker of their session."),
+    _Number("num_connections", "connections", "gauge", "Connections that are open."),
+    _Number("buffered_bytes", "buffered_bytes", "gauge", "Bytes of unanswered requests that are not whole, or wait."),
+    _Number("bytes_in", "received_bytes", "counter", "Bytes read from connections."),
+    _Number("bytes_out", "sent_bytes", "counter", "Bytes written to connections."),
+)  # fmt: skip
+# A look at /metrics changes these.
+_QUIET = frozenset({"connections", "buffered_bytes", "received_bytes", "sent_bytes"})
 
 
 class StepMetrics:
@@ -72,22 +92,21 @@ def render(workers: Mapping[int, Mapping[str, Any]]) -> str:
                 else f"{name}{suffix}{{{inner}}} {int(value)}"
             )
 
-    def head(name: str) -> None:
-        kind, text = _HELP[name]
+    def head(name: str, kind: str, text: str) -> None:
         lines.extend((f"# HELP {name} {text}", f"# TYPE {name} {kind}"))
 
-    def each(name: str, key: str) -> None:
-        head(name)
-        metric(name, [({"worker": index}, stats[key]) for index, stats in workers.items()])
+    def each(number: _Number) -> None:
+        head(number.name, number.kind, number.help)
+        metric(number.name, [({"worker": index}, stats[number.key]) for index, stats in workers.items()])
 
-    head("ludus_steps_total")
+    head(*_STEPS)
     for index, stats in workers.items():
-        counts = stats["steps"]["counts"]
+        by_kind = stats["steps"]["counts"]
         metric(
             "ludus_steps_total",
-            [({"worker": index, "kind": kind, "code": code or "ok"}, count) for kind, code, count in counts],
+            [({"worker": index, "kind": kind, "code": code or "ok"}, count) for kind, code, count in by_kind],
         )
-    head("ludus_step_seconds")
+    head(*_SECONDS)
     for index, stats in workers.items():
         total = 0
         for bound, count in zip([*BUCKETS_S, "+Inf"], stats["steps"]["buckets"], strict=True):
@@ -95,25 +114,33 @@ def render(workers: Mapping[int, Mapping[str, Any]]) -> str:
             metric("ludus_step_seconds", [({"worker": index, "le": bound}, total)], "_bucket")
         metric("ludus_step_seconds", [({"worker": index}, stats["steps"]["total_s"])], "_sum")
         metric("ludus_step_seconds", [({"worker": index}, total)], "_count")
-    each("ludus_sessions", "num_sessions")
-    each("ludus_sessions_started_total", "num_started")
-    head("ludus_sessions_ended_total")
+    for number in _NUMBERS:
+        each(number)
+    head(*_ENDED)
     for index, stats in workers.items():
         metric(
             "ludus_sessions_ended_total",
             [({"worker": index, "reason": reason}, count) for reason, count in stats["ended"].items()],
         )
-    each("ludus_actor_steps_total", "num_steps")
-    each("ludus_repeats_total", "num_repeats")
-    each("ludus_fallbacks_total", "num_fallbacks")
-    each("ludus_unwritten_total", "num_unwritten")
-    each("ludus_steps_waiting", "num_waiting")
-    each("ludus_forwarded_total", "num_forwarded")
-    each("ludus_connections", "num_connections")
-    each("ludus_buffered_bytes", "buffered_bytes")
-    each("ludus_received_bytes_total", "bytes_in")
-    each("ludus_sent_bytes_total", "bytes_out")
     return "\n".join(lines) + "\n"
+
+
+def counts(stats: Mapping[str, Any]) -> Counts:
+    """The stats of one worker, as what they are: `steps/tick/ok`, `sessions`, `step_s/p95`, …"""
+    steps = stats["steps"]
+    by_kind = {f"steps/{kind}/{code or 'ok'}": count for kind, code, count in steps["counts"]}
+    return Counts(
+        totals={
+            "steps": sum(by_kind.values()),
+            **by_kind,
+            **{f"sessions_ended/{reason}": count for reason, count in stats["ended"].items()},
+            **{number.metric: stats[number.key] for number in _NUMBERS if number.kind == "counter"},
+        },
+        levels={number.metric: stats[number.key] for number in _NUMBERS if number.kind == "gauge"},
+        rates={"steps_per_second": "steps"},
+        durations={"step_s": steps["buckets"]},
+        quiet=_QUIET,
+    )
 
 
 def _escape(text: str) -> str:

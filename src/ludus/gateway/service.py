@@ -13,9 +13,11 @@ from ludus import errors
 from ludus.gateway.actor import ActorLike
 from ludus.gateway.beat import EVERY_S, Beat
 from ludus.gateway.gateway import GatewayOptions
+from ludus.gateway.metrics import counts
 from ludus.gateway.session_core import Observer
 from ludus.gateway.thread import GatewayThread
 from ludus.gateway.watch import LoopWatch
+from ludus.telemetry.counts import Counts
 from ludus.workers.register import register
 from ludus.workers.server import WorkerServer
 from ludus.workers.worker import Worker
@@ -87,6 +89,10 @@ class GatewayService(Worker):
 
     def _stats(self) -> Mapping[str, Any]:
         return self._thread.gateway.stats()
+
+    @staticmethod
+    def metric_counts(stats: Mapping[str, Any]) -> Counts:
+        return counts(stats)
 
     def _exit(self) -> None:
         if self._beat is not None:

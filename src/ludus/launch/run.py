@@ -18,6 +18,7 @@ from ludus.launch import supervisor as supervisors
 from ludus.program import folder as folders
 from ludus.program import lock
 from ludus.program import program as programs
+from ludus.workers import context as contexts
 from ludus.workers import panel, remote
 
 __all__ = ["Place", "Run", "begin", "open_names", "take_up"]
@@ -165,6 +166,21 @@ class Run:
         made = panel.WorkerControlPanel(self.experiment, self.trial, names=self._own_names(), secret=self._secret)
         self._resources.callback(made.close)
         return made
+
+    def at_close(self, callback: Callable[[], None]) -> None:
+        """Have it called when all workers have ended, while the names are still there."""
+        self._resources.callback(callback)
+
+    @property
+    def context(self) -> contexts.Context:
+        """What the run's workers know of their trial."""
+        return contexts.Context(
+            experiment=self.experiment,
+            trial=self.trial,
+            names=self._own_names(),
+            secret=self._secret,
+            folder=self.trial_dir,
+        )
 
     def _own_names(self) -> core.Names:
         if self._names is None:

@@ -25,6 +25,7 @@ from ludus.models.request import Inference
 from ludus.models.settings import ModelSettings
 from ludus.models.torch_weights import as_arrays
 from ludus.models.versions.store import Version, VersionStore
+from ludus.telemetry import counts
 from ludus.workers.remote import Remote
 
 __all__ = ["CHECKPOINT", "NamedModel", "find", "forget"]
@@ -93,7 +94,12 @@ class NamedModel:
                 kernel = Kernel.of(self.folder, settings=settings, holds=self.holds, lanes=settings.num_threads)
                 threads = self._kernels[settings] = KernelThreads(kernel)
                 threads.start()
+                counts.count_here(self._count_name(settings), threads.stats)
             return threads
+
+    def _count_name(self, settings: ModelSettings) -> str:
+        """Settings of one model run apart from each other, and are counted together."""
+        return f"model/{self.name}:{id(self):x}{hash(settings):x}"
 
     def client(
         self, settings: ModelSettings, open_workers: Callable[[], Remote], *, trial: object, node: str, timeout_s: float
@@ -118,6 +124,8 @@ class NamedModel:
         with self._lock:
             self.is_closed = True
             running: list[Inference] = [*self._kernels.values(), *self._clients.values()]
+            for settings in self._kernels:
+                counts.count_here(self._count_name(settings), None)
             self._kernels.clear()
             self._clients.clear()
         for each in running:

@@ -15,9 +15,11 @@ from ludus.learn.policies.served import ServedPolicy
 from ludus.models.definition import Definition, ModelFolder
 from ludus.models.kernel import Kernel
 from ludus.models.settings import ModelSettings
+from ludus.models.stats import counts
 from ludus.models.torch_weights import as_arrays
 from ludus.models.versions.client import connect
 from ludus.rpc.deferred import Deferred
+from ludus.telemetry.counts import Counts
 from ludus.workers.register import register
 from ludus.workers.server import WorkerServer
 from ludus.workers.worker import Worker
@@ -157,6 +159,10 @@ class ModelService(Worker):
             return {}
         stats = self._kernel.stats()
         return {**asdict(stats), "mean_batch_rows": stats.mean_batch_rows}
+
+    @staticmethod
+    def metric_counts(stats: Mapping[str, Any]) -> Counts | None:
+        return counts(stats) if "num_rows" in stats else None  # it may not run yet
 
     def _exit(self) -> None:
         if self._kernel is not None:

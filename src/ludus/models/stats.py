@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ludus.rpc.batching import BatchStatistics
+from ludus.telemetry.counts import Counts
 
-__all__ = ["KernelStats"]
+__all__ = ["KernelStats", "counts"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,3 +27,21 @@ class KernelStats(BatchStatistics):
     @property
     def mean_batch_rows(self) -> float:
         return self.num_rows / self.num_batches if self.num_batches else 0.0
+
+
+def counts(stats: Mapping[str, Any]) -> Counts:
+    """`KernelStats` by name, as what they are. A forward pass is of one batch."""
+    return Counts(
+        totals={
+            "calls": stats["num_calls"],
+            "rows": stats["num_rows"],
+            "forwards": stats["num_batches"],
+            "failed": stats["num_failed"],
+            "loads": stats["num_loads"],
+        },
+        levels={"pending": stats["num_pending"]},
+        parts={"busy_s": stats["busy_s"]},
+        rates={"forwards_per_second": "forwards", "rows_per_second": "rows"},
+        means={"batch_rows": ("rows", "forwards")},
+        shares={"busy": "busy_s"},
+    )

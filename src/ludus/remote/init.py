@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ludus.remote.figures import Figures
 from ludus.trial import current as trials
 from ludus.trial.trial import Trial
 
@@ -29,4 +28,4 @@ def init(
     engine: what runs its workers, `local` or `ray`. secret: what its traffic is encrypted with beyond this machine;
     it may come from the environment (`LUDUS_TRIAL_SECRET`, or `LUDUS_TRIAL_SECRET_FILE` with the name of a file).
     """
-    return trials.open(project, trial, engine=engine, secret=secret, metrics=Figures)
+    return trials.open(project, trial, engine=engine, secret=secret)

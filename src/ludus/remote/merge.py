@@ -1,9 +1,9 @@
-"""`merge`: a figure from anywhere, to be seen in TensorBoard beside those of all other processes.
+"""`merge`: a metric from anywhere, to be seen in TensorBoard beside those of all other processes.
 
     ludus.merge("loss", loss)
     ludus.merge("return", total, desc={"time_window_avg": "of an episode", "time_window_max": "the best"}, game=1)
 
-What is told in a process is added up there and sent to the driver every ten seconds, for the first time after one.
+What is merged in a process is added up there and sent to the driver every ten seconds, for the first time after one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ludus import errors
-from ludus.services.metrics.windows import RESERVED, Description, Windows, check_description
+from ludus.telemetry.metrics import RESERVED, Description, Windows, check_description, check_name
 
 if TYPE_CHECKING:
     from ludus.trial.current import Trial
@@ -32,7 +32,7 @@ _NOT_RUN = (errors.Unreachable, errors.Overloaded, errors.DiscoveryError)  # the
 _lock = threading.Lock()
 _calls: list[tuple[str, Any, Description, dict[str, Any]]] = []
 _windows = Windows()
-_left_out: set[str] = set()  # of which that was told
+_left_out: set[str] = set()  # names that were warned of
 _sender: _Sender | None = None
 _starting = threading.Lock()
 
@@ -40,22 +40,23 @@ _starting = threading.Lock()
 def merge(
     name: str, value: float | Mapping[str, float], *, desc: str | Mapping[str, str] | None = None, **labels: Any
 ) -> None:
-    """Tell a figure. The mean of all that is told of it within ten seconds is written, under the tag `name`.
+    """Add to a metric. The mean of all its values within ten seconds is written, under the tag `name`.
 
     value: a number, or several by name: `merge("loss", {"policy": 0.1, "value": 2.0})` is `loss/policy`, `loss/value`.
     desc: what it is, in words; or which statistics are wanted instead of the mean, each with words of its own:
         `time_window_avg`, `_sum`, `_cnt`, `_min`, `_max`, `_std`, `_p50` and other percentiles, tagged `name/avg` …
-    labels: the figure is also written for each of their values, tagged `name/label=value`.
+    labels: the metric is also written for each of their values, tagged `name/label=value`.
 
-    Raises `ConfigError` for the names `step`, `time`, `wall_s` and `not_finite`, which every line of metrics.jsonl has.
+    Raises `ConfigError` for the names `step`, `time`, `wall_s`, `axis` and `not_finite`: lines of metrics.jsonl have
+    fields of these names.
     From any thread of any process of the trial; takes some microseconds and never waits.
     """
     if desc is not None and not isinstance(desc, str):
         check_description(desc)
     if value.__class__ is not float:
         value = _numbers(name, value)
-    if name.__class__ is not str or name in RESERVED:
-        _check_name(name, value)
+    if name.__class__ is not str or (name in RESERVED and value.__class__ is float):  # those of a dict are longer
+        check_name(name)
     if _sender is None:
         _start()
     with _lock:
@@ -65,7 +66,7 @@ def merge(
 
 
 def flush() -> None:
-    """Send to the driver what was told in this process so far."""
+    """Send to the driver what was merged in this process so far."""
     sender = _sender
     if sender is not None:
         sender.send()
@@ -75,17 +76,7 @@ def _numbers(name: str, value: Any) -> float | dict[str, float]:
     try:
         return {key: float(one) for key, one in value.items()} if isinstance(value, Mapping) else float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise errors.DataError(f"merge({name!r}, ...): a figure is a number, or several by name. {error}") from None
-
-
-def _check_name(name: Any, value: Any) -> None:
-    if not isinstance(name, str):
-        raise errors.ConfigError(f"merge({name!r}, ...): the name of a figure is a text, not a {type(name).__name__}")
-    if name in RESERVED and not isinstance(value, dict):  # those of a dict have longer names
-        raise errors.ConfigError(
-            f"merge({name!r}, ...): a figure cannot be named {name!r}, because every line of metrics.jsonl has a field "
-            f"of that name. Give it another, such as 'train/{name}'."
-        )
+        raise errors.DataError(f"merge({name!r}, ...): a metric is a number, or several by name. {error}") from None
 
 
 def _fold() -> None:
@@ -97,15 +88,15 @@ def _fold() -> None:
             else:
                 for key, one in value.items():
                     _windows.add(f"{name}/{key}", one, desc=desc, labels=labels)
-        except Exception:  # a label that cannot be spelled; the figures of others are not to be lost by it
+        except Exception:  # a label that cannot be spelled; the metrics of others are not to be lost by it
             if name not in _left_out:
                 _left_out.add(name)
-                _LOG.exception("figure %r, or some of it, is left out", name)
+                _LOG.exception("metric %r, or some of it, is left out", name)
     _calls.clear()
 
 
 def _forget_after_fork() -> None:
-    """A child has what its parent has told, and nobody who sends it; the parent sends it."""
+    """A child has what its parent has merged, and nobody who sends it; the parent sends it."""
     global _lock, _starting, _windows, _sender
     _lock, _starting = threading.Lock(), threading.Lock()
     _windows = Windows()
@@ -128,7 +119,7 @@ def _start() -> None:
 
 
 class _Sender:
-    """A thread that sends, from the first figure to the end of the trial."""
+    """A thread that sends, from the first metric to the end of the trial."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
@@ -158,13 +149,13 @@ class _Sender:
                 return
             rows = windows.rows()
             try:
-                self._trial.send_figures(rows, timeout_s=_SEND_S)
+                self._trial.send_metrics(rows, timeout_s=_SEND_S)
             except _NOT_RUN as error:  # they go with the next
-                _LOG.warning("the driver cannot be told the figures of this process now: %s", error)
+                _LOG.warning("the driver cannot be sent the metrics of this process now: %s", error)
                 with _lock:
                     _windows.join(rows)
             except errors.LudusError as error:
-                _LOG.warning("the driver may not have got the figures of the last %g s: %s", _PERIOD_S, error)
+                _LOG.warning("the driver may not have got the metrics of the last %g s: %s", _PERIOD_S, error)
 
     def _live(self) -> None:
         wait_s = _FIRST_S

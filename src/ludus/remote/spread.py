@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from ludus import errors, launch
 from ludus.command_line import trial_command
+from ludus.discovery import registry
 from ludus.experiment import wiring
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
 from ludus.experiment.status import BUSY_AFTER_S
 from ludus.program import folder as trials
+from ludus.services.buffer import fifo
+from ludus.services.trainer.service_host import ServiceHost
+from ludus.trial import counting, metrics
 
 if TYPE_CHECKING:
     from ludus.remote.held_port import HeldPort
@@ -30,12 +34,13 @@ _STOP_GRACE_S = 30.0
 def run(
     config: Config,
     folder: trials.TrialFolder,
+    written: metrics.TrialMetrics,
     *,
     began: float,
     on_progress: Callable[[int, dict[str, float]], None] | None = None,
     on_status: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Come back with the result. Interrupted, the trainer writes a checkpoint first."""
+    """Come back with the result; `written` gets the metrics. Interrupted, the trainer writes a checkpoint first."""
     _check_checkpoints(config, folder)
     program = wiring.program(config, folder.path, began=began)
     engine = launch.ray if config.train.engine == "ray" else launch.local
@@ -47,6 +52,7 @@ def run(
         running = stack.enter_context(engine(program, trial=folder.path.name, project=folder.path.parent, is_held=True))
         if held is not None:
             held.watch(running)
+        _host_metrics(written, running, config)
         try:
             while not running.wait(_LOOK_EVERY_S):
                 # By heartbeats: a trainer in a long update answers no calls.
@@ -89,6 +95,23 @@ def _hold_port(config: Config, folder: trials.TrialFolder) -> HeldPort:
 def _what_it_does(activity: str) -> str:
     """`wait for games on :8000` of `busy: wait for games on :8000, 0.0 s`: it waits in short turns."""
     return activity.removeprefix("busy: ").rpartition(", ")[0] or activity
+
+
+def _host_metrics(written: metrics.TrialMetrics, running: launch.Run, config: Config) -> None:
+    """Take the trainer's lines as `driver/0`, and add to them what the other workers count."""
+    host = registry.reached_at(running.names_url)  # workers reach this process there
+    hosted = ServiceHost(metrics.MetricsService(written), "driver/0", host=host, here=running.context)
+    running.at_close(hosted.close)
+    hosted.start()
+    ranks = range(config.train.trainers if config.flow == "async" else 0)
+    buffers = [
+        counting.Service(prefix=f"buffer/{wiring.MODEL}", worker=f"buffer/{rank}", counts=fifo.counts) for rank in ranks
+    ]
+    prefixes = {"inference": f"model/{wiring.MODEL}", wiring.GATEWAY: "gateway"}
+    services = [*buffers, *counting.services_of(running.program.nodes, prefixes=prefixes)]
+    solver = running.remote("trainer").solver
+    written.watch(counting.ServiceCounts(lambda: services, running.workers, solver))
+    running.at_close(written.unwatch)
 
 
 def _check_checkpoints(config: Config, folder: trials.TrialFolder) -> None:

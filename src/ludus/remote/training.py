@@ -8,6 +8,7 @@ run.policy.act(obs)
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import time
@@ -24,7 +25,7 @@ from ludus.program import lock
 from ludus.trial import current as trials
 from ludus.trial import interrupts
 from ludus.trial.find import find
-from ludus.trial.trial import Metrics
+from ludus.trial.metrics import LoopMetrics, TrialMetrics
 
 __all__ = ["TrainingRun", "evaluate", "resume", "train"]
 
@@ -75,14 +76,17 @@ def train(
     began = time.time() if began is None else began
     config = configs.resolve(algorithm, env, settings)
     folder = folders.TrialFolder.create(config.train.project, config.train.trial)
-    with trials.take(folder, metrics=_metrics, is_current=config.is_embedded):
+    with (
+        contextlib.closing(TrialMetrics(folder.path, is_loops=True)) as written,
+        trials.take(folder, metrics=lambda _: written, is_current=config.is_embedded),
+    ):
         if (folder.path / "config.json").exists():
             raise errors.ConfigError(
                 f"trial {folder.path.name!r} is there already; go on with it ({trial_command('resume', folder.path)}), "
                 "or choose another name."
             )
         try:
-            return _run(config, folder, began=began, on_progress=on_progress, on_status=on_status)
+            return _run(config, folder, written, began=began, on_progress=on_progress, on_status=on_status)
         except (errors.ConfigError, errors.EnvError, errors.MissingExtra):
             _forget(folder.path)
             raise
@@ -111,7 +115,10 @@ def resume(
     config = load_config(folder.path)
     if (result := _read_result(folder.path)) is not None:
         return TrainingRun(folder.path, result)
-    with trials.take(folder, metrics=_metrics, is_current=config.is_embedded):
+    with (
+        contextlib.closing(TrialMetrics(folder.path, is_loops=True)) as written,
+        trials.take(folder, metrics=lambda _: written, is_current=config.is_embedded),
+    ):
         if (known := folder.find()) is not None and known.is_live:
             raise errors.ProgramError(
                 f"trial {folder.path.name!r} is running: process {known.driver_pid} on {known.driver_host} drives it."
@@ -121,7 +128,7 @@ def resume(
         if (damaged := folder.path / "result.json").exists():
             _LOG.warning("%s is damaged and removed: the end of the run is gone through again.", damaged)
             damaged.unlink()
-        return _run(config, folder, began=began, on_progress=on_progress, on_status=on_status)
+        return _run(config, folder, written, began=began, on_progress=on_progress, on_status=on_status)
 
 
 def evaluate(
@@ -209,6 +216,7 @@ def _load_for_evaluation(folder: Path, env: str | None, model: str) -> tuple[Any
 def _run(
     config: configs.Config,
     folder: folders.TrialFolder,
+    written: TrialMetrics,
     *,
     began: float,
     on_progress: OnProgress | None,
@@ -225,7 +233,7 @@ def _run(
     if not config.is_embedded:
         from ludus.remote import spread
 
-        ended_with = spread.run(config, folder, began=began, on_progress=on_progress, on_status=on_status)
+        ended_with = spread.run(config, folder, written, began=began, on_progress=on_progress, on_status=on_status)
         return TrainingRun(folder.path, ended_with)
     _mark(folder, config)
     ended = "failed"
@@ -242,7 +250,13 @@ def _run(
 
     try:
         with (
-            wiring.embedded(config, folder.path, began=began, on_progress=tell) as training,
+            wiring.embedded(
+                config,
+                folder.path,
+                began=began,
+                on_progress=tell,
+                open_metrics=functools.partial(LoopMetrics, written),
+            ) as training,
             contextlib.ExitStack() as stack,
         ):
             training.restore()
@@ -261,13 +275,6 @@ def _run(
         return TrainingRun(folder.path, result)
     finally:
         folder.mark_ended(ended)
-
-
-def _metrics(folder: Path) -> Metrics:
-    """The writer of what is merged in the run's process; it is needed only if something is."""
-    from ludus.remote.figures import Figures
-
-    return Figures(folder)
 
 
 def _mark(folder: folders.TrialFolder, config: configs.Config) -> None:

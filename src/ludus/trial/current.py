@@ -1,6 +1,6 @@
 """The trial that this process belongs to: opened once, found by all that is named in it, closed with the process.
 
-    trial = open("./pong", "ppo-1", metrics=Figures)       # the folder ./pong/ppo-1
+    trial = open("./pong", "ppo-1")                        # the folder ./pong/ppo-1
     current() is trial                                     # from anywhere in the process
 
 In a worker it is there by itself.
@@ -40,7 +40,6 @@ def open(
     project: str | Path = "trials",
     trial: str | None = None,
     *,
-    metrics: MakeMetrics,
     engine: str = "local",
     secret: str | None = None,
     join: bool = True,
@@ -51,9 +50,8 @@ def open(
     there. Somebody drives it: this process joins or, without `join`, raises `ProgramError`. Called again with the same
     arguments, it is the same trial.
 
-    metrics: writes what the trial's processes `merge`, given the folder, if this process drives. engine: what runs its
-    workers, `local` or `ray`. secret: what its traffic is encrypted with beyond this machine; it may come from the
-    environment (`LUDUS_TRIAL_SECRET`, or `LUDUS_TRIAL_SECRET_FILE` with the name of a file).
+    engine: what runs its workers, `local` or `ray`. secret: what its traffic is encrypted with beyond this machine;
+    it may come from the environment (`LUDUS_TRIAL_SECRET`, or `LUDUS_TRIAL_SECRET_FILE` with the name of a file).
     """
     global _current
     if engine not in _ENGINES:
@@ -84,15 +82,16 @@ def open(
 
             secret = secrets.find("trial secret", secret)
             where = Path(project).absolute()
-            _current = _remember(entering.enter(where, trial, engine=engine, secret=secret, metrics=metrics, join=join))
+            _current = _remember(entering.enter(where, trial, engine=engine, secret=secret, join=join))
         return _current
 
 
 def take(folder: TrialFolder, *, metrics: MakeMetrics, is_current: bool) -> Trial:
     """Drive a trial for a run of this process: only its lock is taken, and trial.json is left to the caller.
 
-    The caller closes it. is_current: `current` gives it, unless this process belongs to a trial already; names, and all
-    by which others can join, begin when it is first used. Raises `ProgramError` at once if anybody drives it.
+    The caller closes it. metrics: makes the writer of what its processes `merge`, if any does. is_current: `current`
+    gives it, unless this process belongs to a trial already; names, and all by which others can join, begin when it is
+    first used. Raises `ProgramError` at once if anybody drives it.
     """
     global _taken
     resources = contextlib.ExitStack()

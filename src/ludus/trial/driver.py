@@ -12,17 +12,22 @@ import operator
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ludus import errors, launch
 from ludus.launch import signals
 from ludus.program.program import Program
+from ludus.services.buffer import fifo
+from ludus.services.buffer.service import BufferService
 from ludus.services.trainer.service_host import HostedService, ServiceHost
 from ludus.trial import services
-from ludus.trial.trial import EXPERIMENT, Metrics
+from ludus.trial.counting import Service, ServiceCounts, services_of
+from ludus.trial.metrics import MetricsService, TrialMetrics
+from ludus.trial.trial import EXPERIMENT
 from ludus.workers.register import register
+from ludus.workers.solver import Solver
 
 __all__ = ["Driver", "DriverService", "Stage", "check_count", "check_name"]
 
@@ -70,7 +75,7 @@ def check_count(what: str, value: Any) -> int:
 class Driver:
     """Safe to use from several threads. `close` ends everything, in its order."""
 
-    def __init__(self, place: launch.Place, *, engine: str, metrics: Metrics) -> None:
+    def __init__(self, place: launch.Place, *, engine: str, metrics: TrialMetrics) -> None:
         self.stop_asked = threading.Event()
         self.stop_reason = ""
         self.interrupts = signals.Interrupts()
@@ -81,6 +86,8 @@ class Driver:
         self._lock = threading.RLock()
         self._started: list[_Started] = []
         self._hosts: dict[str, ServiceHost] = {}
+        self._buffers: dict[str, BufferService] = {}
+        self._solver: Solver | None = None
         self._capacities: dict[str, int] = {}
         self._models: set[str] = set()
         self._nodes: dict[str, dict[str, Any]] = {}
@@ -102,6 +109,7 @@ class Driver:
                 self._expect_free(node.name)
             run = self._engine(program, within=self._place)
             self._started.append(_Started(run=run, stage=stage))
+            self._watch_services()
             described = program.describe()
             self._nodes |= {node["name"]: node for node in described["nodes"]}
             self._edges += [edge for edge in described["edges"] if edge not in self._edges]
@@ -151,8 +159,10 @@ class Driver:
             known = self._capacities.get(name)
             if known is None:
                 capacity = _DEFAULT_CAPACITY if capacity is None else capacity
-                self.host(services.buffer(capacity), f"buffer-{name}")
-                self._capacities[name] = capacity
+                buffer = services.buffer(capacity)
+                self.host(buffer, f"buffer-{name}")
+                self._capacities[name], self._buffers[name] = capacity, buffer
+                self._watch_services()
             elif capacity not in (None, known):
                 raise errors.ConfigError(
                     f"buffer {name!r} has a capacity of {known} already and cannot have {capacity}. Give the same "
@@ -176,6 +186,25 @@ class Driver:
             )
             self.run(program)
             self._models.add(name)
+
+    # -- what services count --------------------------------------------------------------------------------------
+
+    def _watch_services(self) -> None:
+        if self._solver is None:
+            self._solver = Solver()
+            self.metrics.watch(ServiceCounts(self._services, self._records, self._solver))
+
+    def _records(self) -> list[launch.WorkerRecord]:
+        return [record for run in self.runs() if not run.is_over for record in run.workers()]
+
+    def _services(self) -> list[Service]:
+        with self._lock:
+            buffers = [
+                Service(prefix=f"buffer/{name}", worker=f"buffer-{name}/0", counts=fifo.counts, stats=buffer.stats)
+                for name, buffer in self._buffers.items()
+            ]
+        nodes = [node for run in self.runs() if not run.is_over for node in run.program.nodes]
+        return [*buffers, *services_of(nodes)]
 
     def _expect_open(self) -> None:
         if self._is_closing:
@@ -206,11 +235,18 @@ class Driver:
         with self._lock:
             self._is_closing = True
         with contextlib.ExitStack() as steps:  # from the last to the first, each whatever became of those before
-            steps.callback(self.metrics.close)
+            steps.callback(self._close_metrics)
             for host in self._hosts.values():
                 steps.callback(host.close)
             for stage in reversed(Stage):
                 steps.callback(self._stop_runs, stage, grace_s)
+            if not self.interrupts.is_hurried:
+                self.metrics.count_last()
+
+    def _close_metrics(self) -> None:
+        self.metrics.close()
+        if self._solver is not None:
+            self._solver.close()
 
     def _stop_runs(self, stage: Stage, grace_s: float) -> None:
         runs = self.runs(stage)
@@ -229,10 +265,11 @@ def _node_names(program: Program) -> list[str]:
     return [node.name for node in program.nodes]
 
 
-class DriverService:
+class DriverService(MetricsService):
     """The commands of `driver/0`."""
 
     def __init__(self, driver: Driver) -> None:
+        super().__init__(driver.metrics)
         self._driver = driver
 
     @register
@@ -246,11 +283,6 @@ class DriverService:
     ) -> None:
         """Have workers `model-NAME/0` and so on. They are started once."""
         self._driver.start_model(name, num_workers, max_batch, num_threads, max_busy_s)
-
-    @register
-    def merge(self, rows: Sequence[Any]) -> None:
-        """Take in the metrics of a process."""
-        self._driver.metrics.join(rows)
 
     @register
     def stop(self, reason: str = "asked to stop") -> None:

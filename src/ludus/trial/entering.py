@@ -23,6 +23,7 @@ from ludus.program import folder as folders
 from ludus.program import lock
 from ludus.trial import trained
 from ludus.trial.driver import Driver, DriverService
+from ludus.trial.metrics import TrialMetrics
 from ludus.trial.trial import EXPERIMENT, MakeMetrics, Trial, stop_key
 from ludus.workers import context
 
@@ -45,9 +46,7 @@ def adopt() -> Trial | None:
     return found
 
 
-def enter(
-    project: Path, trial: str | None, *, engine: str, secret: str | None, metrics: MakeMetrics, join: bool
-) -> Trial:
+def enter(project: Path, trial: str | None, *, engine: str, secret: str | None, join: bool) -> Trial:
     """Drive the trial if its lock is free, else join whoever drives it; without `join`, refuse.
 
     Of several processes that come at once one drives, and the others join it when it can be joined. One that comes
@@ -57,7 +56,7 @@ def enter(
         folder = folders.TrialFolder.create(project, None)
         with contextlib.ExitStack() as stack:
             drive = stack.enter_context(lock.driving(folder.path, phase=lock.Phase.STARTING))
-            return _drive(folder, drive, stack.pop_all(), engine=engine, secret=secret, metrics=metrics)
+            return _drive(folder, drive, stack.pop_all(), engine=engine, secret=secret)
     folder = folders.TrialFolder(project / trial)
     files.make_folder(folder.path)
     until, wait_s = time.monotonic() + _WAIT_S, _FIRST_WAIT_S
@@ -79,7 +78,7 @@ def enter(
             else:
                 now = folder.find()
                 if now is None or not now.is_live or now == gone:
-                    return _drive(folder, drive, stack.pop_all(), engine=engine, secret=secret, metrics=metrics)
+                    return _drive(folder, drive, stack.pop_all(), engine=engine, secret=secret)
                 # another host's, or that of a process that could not lock: it is asked first
         if time.monotonic() >= until:
             raise errors.ProgramError(
@@ -182,14 +181,13 @@ def _drive(
     *,
     engine: str,
     secret: str | None,
-    metrics: MakeMetrics,
 ) -> Trial:
     """Become the driver, whom others can join. `resources` holds the lock; it is closed with the trial."""
     with contextlib.ExitStack() as failing:
         failing.push(resources)
         folder.make()
         trained.publish_if_trained(folder.path)
-        start = functools.partial(begin, folder, resources, engine=engine, secret=secret, metrics=metrics)
+        start = functools.partial(begin, folder, resources, engine=engine, secret=secret)
         made = Trial(folder.path, engine=engine, resources=resources, drive=drive, start=start)
         driver = made.driver
         drive.mark(lock.Phase.DRIVING)
@@ -206,7 +204,7 @@ def begin(
     *,
     engine: str,
     secret: str | None,
-    metrics: MakeMetrics,
+    metrics: MakeMetrics = TrialMetrics,
 ) -> tuple[context.Context, Driver]:
     """Names, `driver/0`, and only then trial.json, by which others find both; `resources` closes them.
 

@@ -7,9 +7,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ludus import errors
 from ludus.discovery import names as naming
@@ -21,9 +21,10 @@ if TYPE_CHECKING:  # a run in one process needs none of these
     from ludus import launch
     from ludus.program.program import Program
     from ludus.trial.driver import Driver, Stage
+    from ludus.trial.metrics import TrialMetrics
     from ludus.workers.remote import Remote
 
-__all__ = ["EXPERIMENT", "MakeMetrics", "Metrics", "Start", "Trial", "stop_key"]
+__all__ = ["EXPERIMENT", "MakeMetrics", "Start", "Trial", "stop_key"]
 
 EXPERIMENT = "ludus"
 """The experiment under which all workers of a named trial are found."""
@@ -35,19 +36,7 @@ _HEAR_S = 1.0  # what those who joined have to hear that the trial stops
 T = TypeVar("T")
 
 
-class Metrics(Protocol):
-    """The trial's writer of what its processes `merge`."""
-
-    def join(self, rows: Sequence[Any]) -> None:
-        """Take in the windows of a process."""
-        ...
-
-    def close(self) -> None:
-        """Write the rest. May be called twice."""
-        ...
-
-
-MakeMetrics = Callable[[Path], Metrics]
+MakeMetrics = Callable[[Path], "TrialMetrics"]
 """Makes the writer of a trial's metrics, given its folder."""
 
 Start = Callable[[], "tuple[context.Context, Driver]"]
@@ -194,7 +183,7 @@ class Trial:
                 self._here, self._driver = self._start()
             return self._here
 
-    def send_figures(self, rows: list[Any], *, timeout_s: float) -> None:
+    def send_metrics(self, rows: list[Any], *, timeout_s: float) -> None:
         """For `merge`."""
         if self.is_driver:
             self.driver.metrics.join(rows)

@@ -26,6 +26,7 @@ from typing import Any
 
 from ludus import errors
 from ludus.core import WorkerStatus
+from ludus.telemetry import counts
 from ludus.workers.register import commands_of
 from ludus.workers.server import WorkerServer
 
@@ -84,6 +85,11 @@ class Worker:
     def _stats(self) -> Mapping[str, Any]:
         """What `stats` shows beside the worker's own figures."""
         return {}
+
+    @staticmethod
+    def metric_counts(stats: Mapping[str, Any]) -> counts.Counts | None:
+        """What of `stats` becomes metrics of the trial; none by default. Called in the driver, every few seconds."""
+        return None
 
     def activity(self, method: str) -> str:
         """What the loop is doing, for status lines; empty while it waits. Called by the heartbeat's thread.
@@ -183,6 +189,7 @@ class Worker:
             "num_failed": server.num_failed,
             "num_waiting": server.num_waiting,
             "batches": {name: [b.num_batches, b.num_calls] for name, b in server.batches.items()},
+            **({"inside": inside} if (inside := counts.counted_here()) else {}),
             **self._stats(),
         }
 

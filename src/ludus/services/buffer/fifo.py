@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,8 +25,9 @@ from ludus import errors
 from ludus.data.nest import Nest
 from ludus.services.buffer.kinds import kind_of
 from ludus.services.buffer.seen import Seen, parse_segment_id
+from ludus.telemetry.counts import Counts
 
-__all__ = ["FifoBuffer", "FifoStatistics", "Item", "OnCounted", "OnQueued"]
+__all__ = ["FifoBuffer", "FifoStatistics", "Item", "OnCounted", "OnQueued", "counts"]
 
 OnQueued = Callable[[errors.LudusError | None], None]
 """Told `None` once the segment is queued, or the error because of which it never will be."""
@@ -61,6 +62,15 @@ class FifoStatistics:
     size: int
     capacity: int
     full_s: float  # that segments have waited for room, all together
+
+
+def counts(stats: Mapping[str, Any]) -> Counts:
+    """`FifoStatistics` by name, as what they are."""
+    return Counts(
+        totals={name: stats[f"num_{name}"] for name in ("pushed", "taken", "dropped", "duplicates")},
+        levels={"size": stats["size"], "waiting_producers": stats["num_waiting_producers"]},
+        rates={"pushed_per_second": "pushed", "taken_per_second": "taken"},
+    )
 
 
 @dataclass(kw_only=True)

@@ -35,13 +35,20 @@ class HostedService(Protocol):
 class ServiceHost:
     """From `start` to `close`, answers for `service` as worker `name`, where the server `beside` can be reached.
 
-    Without `beside`, at the address `host`; unless that is loopback's, other hosts reach it.
+    Without `beside`, at the address `host`; unless that is loopback's, other hosts reach it. `here`: its trial, if that
+    is not this process's own.
     """
 
     def __init__(
-        self, service: HostedService, name: str, *, beside: WorkerServer | None = None, host: str | None = None
+        self,
+        service: HostedService,
+        name: str,
+        *,
+        beside: WorkerServer | None = None,
+        host: str | None = None,
+        here: context.Context | None = None,
     ) -> None:
-        here = context.current()
+        here = here or context.current()
         if beside is not None:
             host = address.parse(beside.address).tcp.rpartition(":")[0]
         elif host is not None and address.is_loopback(host):

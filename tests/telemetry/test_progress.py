@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 from ludus.clock import FakeClock
-from ludus.experiment.progress import Progress
 from ludus.experiment.status import StatusReporter
+from ludus.telemetry.progress import Progress
 
 VALUES = {
     "episode/return": 123.4,
@@ -135,7 +135,7 @@ def test_the_first_update_imports_no_rich() -> None:
     code = """
 import sys
 from ludus.clock import FakeClock
-from ludus.experiment.progress import Progress
+from ludus.telemetry.progress import Progress
 from ludus.experiment.status import StatusReporter
 with Progress(1000, True) as progress:
     progress.update(1, {"episode/return": 1.0})

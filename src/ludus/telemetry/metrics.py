@@ -1,4 +1,4 @@
-"""Windows: what was told of a figure in some seconds, in one process or joined from many.
+"""Metrics: what they may be called, and windows of their values, in one process or joined from many.
 
 windows = Windows()
 windows.add("loss", 0.5, desc=None, labels={"rank": 0})
@@ -11,22 +11,21 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from ludus import errors, spelling
 
-from ludus import errors
-from ludus.data.nest import Nest
-from ludus.discovery import names as naming
+if TYPE_CHECKING:
+    from ludus.data.nest import Nest
 
-__all__ = ["PREFIX", "RESERVED", "Description", "Window", "Windows", "check_description"]
+__all__ = ["PREFIX", "RESERVED", "Description", "Window", "Windows", "check_description", "check_name"]
 
 PREFIX = "time_window_"
-RESERVED = frozenset({"step", "time", "wall_s", "not_finite"})
-"""No figure can have these names: every line of metrics.jsonl has fields of them."""
+RESERVED = frozenset({"step", "time", "wall_s", "axis", "not_finite"})
+"""The fields of a line of metrics.jsonl that are not metrics."""
 
 Description = str | Mapping[str, str] | None
-"""What a figure is, in words; or which statistics of it are wanted, each with words of its own."""
+"""What a metric is, in words; or which statistics of it are wanted, each with words of its own."""
 
 _PLAIN = ("avg", "sum", "cnt", "min", "max", "std")
 _STATISTICS = frozenset(PREFIX + name for name in (*_PLAIN, *(f"p{percent}" for percent in range(1, 100))))
@@ -34,6 +33,17 @@ _MAX_SAMPLES = 512  # of a window, for its percentiles
 _MAX_WINDOWS = 10_000  # labels of ever new values would fill the memory
 
 Labels = tuple[tuple[str, str], ...]
+
+
+def check_name(name: Any) -> None:
+    """The one rule for the names of metrics: a text that is not a field of every line. Raises `ConfigError`."""
+    if not isinstance(name, str):
+        raise errors.ConfigError(f"{name!r} cannot name a metric: a name is a text, not a {type(name).__name__}.")
+    if name in RESERVED:
+        raise errors.ConfigError(
+            f"a metric cannot be named {name!r}: lines of metrics.jsonl have a field of that name. Give it another, "
+            f"such as 'train/{name}'."
+        )
 
 
 def check_description(desc: Mapping[str, str]) -> None:
@@ -44,7 +54,7 @@ def check_description(desc: Mapping[str, str]) -> None:
         return
     unknown = min(str(key) for key in desc.keys() - _STATISTICS)
     known = [PREFIX + name for name in (*_PLAIN, "p50", "p95", "p99")]
-    raise errors.ConfigError(f"desc has {unknown!r}, which is no statistic. {naming.nearest(unknown, known)}")
+    raise errors.ConfigError(f"desc has {unknown!r}, which is no statistic. {spelling.nearest(unknown, known)}")
 
 
 class Window:
@@ -112,11 +122,15 @@ class Window:
                 return math.sqrt(max(self.spread / self.count, 0.0))  # in this order: nan stays nan
             case "avg":
                 return self.total / self.count
-        return float(np.percentile(self.samples, int(name[1:]))) if self.samples else math.nan
+        if not self.samples:
+            return math.nan
+        import numpy as np  # here: who only writes metrics does not load it
+
+        return float(np.percentile(self.samples, int(name[1:])))
 
 
 class Windows:
-    """A window for each figure and its labels. Used under its owner's lock."""
+    """A window for each metric and its labels. Used under its owner's lock."""
 
     def __init__(self) -> None:
         self._windows: dict[tuple[str, Labels], Window] = {}
@@ -134,6 +148,8 @@ class Windows:
 
     def rows(self) -> list[Nest]:
         """All of it as a nest. Its texts can be sent and written, whatever they were."""
+        import numpy as np
+
         return [
             [
                 _clean(name),
@@ -146,7 +162,7 @@ class Windows:
         ]
 
     def join(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Add what another's `rows` told."""
+        """Add another's `rows`."""
         for name, labels, desc, (count, total, spread, least, most), samples in rows:
             if desc is not None or name not in self._descriptions:
                 self._describe(name, desc)
@@ -156,16 +172,16 @@ class Windows:
             self._window(name, tuple((label, of) for label, of in labels)).join(other)
 
     def scalars(self) -> dict[str, float]:
-        """The statistics that are wanted, by tag: of each figure over all its labels, and for each of its labels."""
+        """The statistics that are wanted, by tag: of each metric over all its labels, and for each of its labels."""
         whole: dict[str, Window] = {}
         for (name, _labels), window in self._windows.items():
             whole.setdefault(name, Window()).join(window)
         found: dict[str, float] = {}
         for name, window in whole.items():
-            found |= self._told(name, window, ())
+            found |= self._statistics(name, window, ())
         for (name, labels), window in self._windows.items():
             if labels:
-                found |= self._told(name, window, labels)
+                found |= self._statistics(name, window, labels)
         return found
 
     def descriptions(self) -> dict[str, str]:
@@ -193,7 +209,7 @@ class Windows:
         if isinstance(desc, Mapping) and any(key.startswith(PREFIX + "p") for key in desc):
             self._sampled.add(name)
 
-    def _told(self, name: str, window: Window, labels: Labels) -> dict[str, float]:
+    def _statistics(self, name: str, window: Window, labels: Labels) -> dict[str, float]:
         desc = self._descriptions[name]
         ending = "/" + ",".join(f"{label}={of}" for label, of in labels) if labels else ""
         if not isinstance(desc, dict):

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 from ludus import errors
-from ludus.experiment.metrics import MetricsWriter, read_last_metrics, read_metrics
+from ludus.telemetry.metrics import RESERVED
+from ludus.telemetry.metrics_file import MetricsWriter, axis_of, read_last_metrics, read_metrics
 
 
-def _events(folder: Path) -> dict[str, list[tuple[int, float]]]:
+def _events(folder: Path, name: str = "events") -> dict[str, list[tuple[int, float]]]:
     """What TensorBoard makes of the trial's events."""
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    seen = accumulators.EventAccumulator(str(folder / "events"), size_guidance={"scalars": 0})
+    seen = accumulators.EventAccumulator(str(folder / name), size_guidance={"scalars": 0})
     seen.Reload()
     return {tag: [(event.step, event.value) for event in seen.Scalars(tag)] for tag in seen.Tags()["scalars"]}
 
@@ -64,8 +65,9 @@ def test_what_is_not_finite_is_null_and_named(tmp_path: Path) -> None:
 
 
 def test_a_metric_may_not_take_the_name_of_a_lines_own_field(tmp_path: Path) -> None:
-    with MetricsWriter(tmp_path) as metrics, pytest.raises(errors.ConfigError, match="'step'"):
-        metrics.write(1, {"step": 1.0})
+    for name in RESERVED:
+        with MetricsWriter(tmp_path) as metrics, pytest.raises(errors.ConfigError, match=f"cannot be named '{name}'"):
+            metrics.write(1, {name: 1.0})
 
 
 def test_writing_after_the_end_is_an_error(tmp_path: Path) -> None:
@@ -101,6 +103,61 @@ def test_resuming_at_step_0_keeps_step_0(tmp_path: Path) -> None:
         with MetricsWriter(tmp_path, resume_step=resume_step) as metrics:
             metrics.write(0 if resume_step is None else 1, {"loss": 1.0})
     assert _events(tmp_path)["loss"] == [(0, 1.0), (1, 1.0)]
+
+
+def test_a_resume_drops_later_steps_and_never_what_is_by_seconds(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    times = iter(float(second) for second in range(0, 100_000, 1000))
+    with MetricsWriter(tmp_path) as metrics:
+        for step in (10, 20, 30):
+            metrics.write(step, {"loss": float(step)})
+    with MetricsWriter(tmp_path, is_loop=False, clock=lambda: next(times)) as metrics:  # it is served
+        for value in (1.0, 2.0):
+            metrics.write_by_seconds({"gateway/steps": value})
+    with MetricsWriter(tmp_path, resume_step=20) as metrics:
+        metrics.write(30, {"loss": -30.0})
+    with MetricsWriter(tmp_path, is_loop=False) as metrics:  # and served again
+        metrics.write_by_seconds({"gateway/steps": 3.0})
+    lines = read_metrics(tmp_path)
+    assert [line["loss"] for line in lines if axis_of(line) == "steps"] == [10, 20, -30]
+    by_seconds = [line for line in lines if axis_of(line) == "seconds"]
+    assert [line["gateway/steps"] for line in by_seconds] == [1, 2, 3]
+    assert by_seconds[1]["step"] < by_seconds[2]["step"], "its seconds go on"
+    assert by_seconds[1]["step"] > 30, "later than the step that the loop went on from"
+    assert _events(tmp_path) == {"loss": [(10, 10.0), (20, 20.0), (30, -30.0)]}
+    seen = _events(tmp_path, "events/seconds")
+    assert [value for _, value in seen["gateway/steps"]] == [1, 2, 3]
+
+
+def test_a_loop_that_begins_in_the_trial_of_a_script_keeps_what_is_by_seconds(tmp_path: Path) -> None:
+    for value in (1.0, 2.0):
+        with MetricsWriter(tmp_path, is_loop=False) as metrics:
+            metrics.write_by_seconds({"gateway/steps": value})
+    assert [value for _, value in _events(tmp_path)["gateway/steps"]] == [1, 2]
+    with MetricsWriter(tmp_path) as metrics:
+        metrics.write(0, {"loss": 0.5})
+    assert [line.get("gateway/steps") for line in read_metrics(tmp_path)] == [1, 2, None]
+    assert _events(tmp_path) == {"loss": [(0, 0.5)]}
+    assert [value for _, value in _events(tmp_path, "events/seconds")["gateway/steps"]] == [1, 2]
+
+
+def test_lines_by_seconds_go_on_after_those_that_were_not_marked_and_after_a_torn_one(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 70, "wall_s": 70.5, "loss": 1.0}\n{"step": 80, "lo')
+    with MetricsWriter(tmp_path, is_loop=False) as metrics:
+        metrics.write_by_seconds({"loss": 2.0})
+    first, second = read_metrics(tmp_path)
+    assert (first["step"], second["step"]) == (70, 71)
+    assert second["wall_s"] >= 70.5
+
+
+def test_the_last_lines_by_steps_are_found_behind_many_by_seconds(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with MetricsWriter(tmp_path) as metrics:
+        metrics.write(10, {"episode/return": 5.0})
+    with MetricsWriter(tmp_path, is_loop=False) as metrics:
+        for _ in range(2000):
+            metrics.write_by_seconds({"gateway/steps": 1.0})
+    assert [line["episode/return"] for line in read_last_metrics(tmp_path)] == [5.0]
 
 
 def test_wall_time_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -157,7 +214,7 @@ def test_the_last_lines_of_a_long_trial_are_read_without_the_rest(tmp_path: Path
 _WRITE_UNTIL_KILLED = """
 import os, signal, sys
 from pathlib import Path
-from ludus.experiment.metrics import MetricsWriter
+from ludus.telemetry.metrics_file import MetricsWriter
 metrics = MetricsWriter(Path(sys.argv[1]))
 for step in range(50):
     metrics.write(step, {"loss": 1.0})

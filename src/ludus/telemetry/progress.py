@@ -15,12 +15,10 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from ludus.experiment.results import spell_return
-
 if TYPE_CHECKING:
     from rich.live import Live
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "spell_return"]
 
 _REDRAW_S = 0.2
 _LINE_S = 10.0
@@ -178,6 +176,11 @@ class Progress:
         for parts in (*self._parts(), *filter(None, [self._status])):
             bar.append("\n" + parts, style="bright_black")
         return bar
+
+
+def spell_return(value: float) -> str:
+    """With a tenth; below 1, with three digits, so that small rewards do not read as none."""
+    return f"{value:.1f}" if value == 0.0 or abs(value) >= 1.0 else f"{value:.3g}"
 
 
 def _spell(seconds: float) -> str:

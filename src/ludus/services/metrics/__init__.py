@@ -1,1 +1,0 @@
-"""Figures of many processes: windows of time that are joined."""
