@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ludus.remote.metrics import TrialMetrics
 from prometheus_client.parser import text_string_to_metric_families
 from torch import nn
 
@@ -23,9 +22,10 @@ from ludus.cli import main as cli
 from ludus.experiment.sent_metrics import SentMetrics
 from ludus.gateway.client import GameClient
 from ludus.remote import training
-from ludus.remote import trial as trials
 from ludus.telemetry.metrics import Windows
 from ludus.telemetry.metrics_file import axis_of, read_metrics
+from ludus.trial import current as trials
+from ludus.trial.metrics import TrialMetrics
 
 from .counting_worker import Counting
 from .drivers import wait_until

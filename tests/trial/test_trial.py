@@ -219,7 +219,7 @@ def test_of_those_that_begin_at_once_again_and_again_one_drives(tmp_path: Path) 
 
 
 def test_without_join_a_trial_that_runs_is_refused(trial: trials.Trial, tmp_path: Path) -> None:
-    code = "import sys; from ludus.trial import current; current.open(sys.argv[1], 't', metrics=Figures, join=False)"
+    code = "import sys; from ludus.trial import current; current.open(sys.argv[1], 't', join=False)"
     _, err = start(code, tmp_path).communicate(timeout=60)
     assert "'t' is running: another process drives it" in err
 
