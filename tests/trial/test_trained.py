@@ -257,7 +257,10 @@ def test_a_run_in_one_process_is_in_its_trial_and_can_be_joined_once_that_is_use
 
     run = train(tmp_path, "embedded", on_progress=use)
     assert joined == ["False 1"]
-    assert "mine" in (run.trial_dir / "merged" / "metrics.jsonl").read_text()
+    lines = [json.loads(line) for line in (run.trial_dir / "metrics.jsonl").read_text().splitlines()]
+    assert any("mine" in line for line in lines)
+    assert lines[-1]["step"] == run.result["steps"]
+    assert "train/loss" in lines[0], "one writer: what was merged has not cost the loop its lines"
     assert json.loads((run.trial_dir / "trial.json").read_text())["ended"] == "finished"
     with pytest.raises(errors.WorkerError, match="belongs to no trial"):
         trials.current()

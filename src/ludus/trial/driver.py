@@ -20,7 +20,6 @@ from ludus import errors, launch
 from ludus.launch import signals
 from ludus.program.program import Program
 from ludus.services.buffer import fifo
-from ludus.services.buffer.service import BufferService
 from ludus.services.trainer.service_host import HostedService, ServiceHost
 from ludus.trial import services
 from ludus.trial.counting import Service, ServiceCounts, services_of
@@ -86,7 +85,7 @@ class Driver:
         self._lock = threading.RLock()
         self._started: list[_Started] = []
         self._hosts: dict[str, ServiceHost] = {}
-        self._buffers: dict[str, BufferService] = {}
+        self._buffers: dict[str, HostedService] = {}
         self._solver: Solver | None = None
         self._capacities: dict[str, int] = {}
         self._models: set[str] = set()

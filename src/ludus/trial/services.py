@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ludus.program.program import Program, Resources, RestartPolicy
 from ludus.services.buffer.service import BufferService
+from ludus.services.trainer.service_host import HostedService
 from ludus.trial.trial import EXPERIMENT
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _MODEL_RESTARTS = RestartPolicy(max_restarts=None, backoff_s=0.1, max_backoff_s=
 _GATEWAY_RESTARTS = RestartPolicy(max_restarts=None, backoff_s=0.05, max_backoff_s=1.0)
 
 
-def buffer(capacity: int) -> BufferService:
+def buffer(capacity: int) -> HostedService:
     """A buffer of nests, hosted by the driver."""
     return BufferService(capacity, of="nest")
 
