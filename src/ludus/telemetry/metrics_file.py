@@ -211,5 +211,5 @@ def _is_torn(path: Path) -> bool:
 
 def _move_events(source: Path, target: Path) -> None:
     for path in sorted(source.glob("events.*")):
-        target.mkdir(parents=True, exist_ok=True)
-        path.rename(target / path.name)
+        files.make_folder(target, durable=False)
+        files.move(path, target / path.name, durable=False)
