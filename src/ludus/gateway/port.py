@@ -19,6 +19,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +27,7 @@ __all__ = ["Acceptor", "Port", "bind", "borrow"]
 
 _LOG = logging.getLogger(__name__)
 _BORROW_S = 30.0
+_LEND_AGAIN_S = 0.1
 _AFTER_YOU_S = 0.001
 _MOST_AT_ONCE = 16
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -76,13 +78,14 @@ class Port:
 
     def _lend(self) -> None:
         while self._is_over not in select.select([self._lender, self._is_over], [], [])[0]:
-            worker, _address = self._lender.accept()
-            with worker:
-                try:
+            try:
+                worker, _address = self._lender.accept()
+                with worker:
                     socket.send_fds(worker, [b"l"], [self._socket.fileno()])
                     self.num_lent += 1
-                except OSError as error:  # it died meanwhile; its successor will ask
-                    _LOG.info("a port could not be lent: %s", error)
+            except OSError as error:  # the worker died meanwhile, or this process has no more files: the next will ask
+                _LOG.warning("a port could not be lent: %s", error)
+                time.sleep(_LEND_AGAIN_S)
 
     def close(self) -> None:
         """The port is free once the workers have closed theirs. Safe from any thread."""
