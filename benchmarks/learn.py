@@ -123,7 +123,7 @@ UNTUNED_CASES = (
     Case(name="pendulum-own", algorithm="ppo", env=f"{UNTUNED}:pendulum", steps=300_000, bar=-400),
     Case(name="pendulum-appo", algorithm="appo", env="Pendulum-v1", steps=300_000, bar=-400, is_alone=True,
          settings="--simulators 2"),
-    Case(name="pendulum-impala", algorithm="impala", env="Pendulum-v1", steps=300_000, bar=-400, is_alone=True,
+    Case(name="pendulum-impala", algorithm="impala", env="Pendulum-v1", steps=1_500_000, bar=-400, is_alone=True,
          settings="--simulators 2"),
     Case(name="acrobot-appo", algorithm="appo", env="Acrobot-v1", steps=500_000, bar=-100, is_alone=True,
          settings="--simulators 2"),
@@ -133,7 +133,7 @@ UNTUNED_CASES = (
     Case(name="small-breakout", algorithm="ppo", env=f"{UNTUNED}:small_breakout", steps=300_000, bar=10),
     Case(name="tic-tac-toe", algorithm="ppo", env="pettingzoo:tictactoe_v3", steps=400_000, bar=0.9,
          measure="eval_vs_random"),
-    Case(name="connect-four", algorithm="ppo", env="pettingzoo:connect_four_v3", steps=1_000_000, bar=0.9,
+    Case(name="connect-four", algorithm="ppo", env="pettingzoo:connect_four_v3", steps=500_000, bar=0.9,
          measure="eval_vs_random"),
 )  # fmt: skip
 

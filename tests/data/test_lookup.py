@@ -1,9 +1,11 @@
+import pickle
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from ludus.data.lookup import load_attribute
+from ludus.data.lookup import load_attribute, user_files
 from ludus.errors import ConfigError
 
 
@@ -42,3 +44,18 @@ def test_a_file_imports_what_lies_beside_it_when_it_is_loaded_and_when_it_is_cal
 def test_what_is_missing_is_told(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load_attribute(text, what="model")
+
+
+def test_what_a_users_file_defines_is_unpickled_in_a_process_that_knows_where_the_file_is(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("class Mine:\n    seven = 7\n")
+    content = pickle.dumps(load_attribute(f"{path}:Mine", what="algorithm"))
+    code = (
+        "import pickle, sys; from ludus.data import lookup\n"
+        "lookup.add_user_files(eval(sys.argv[1])); print(pickle.loads(eval(sys.argv[2])).seven)\n"
+    )
+    for known, said in ((user_files(), "7"), ({}, "")):
+        process = subprocess.run(
+            [sys.executable, "-c", code, repr(known), repr(content)], capture_output=True, text=True, check=False
+        )
+        assert process.stdout.strip() == said, process.stderr

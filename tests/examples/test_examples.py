@@ -65,6 +65,11 @@ def test_an_algorithms_own_settings_are_options(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "trials/own/config.json").read_text())["algorithm"]["kl_coef"] == 0.25
 
 
+def test_an_algorithm_of_ones_own_file_trains_in_other_processes_too(tmp_path: Path) -> None:
+    words = ["train", f"{EXAMPLES}/own_algorithm.py:KLPenalty", "CartPole-v1", "--simulators", "1", *FEW, "--json"]
+    assert json.loads(ludus(tmp_path, *words))["steps"] >= 600
+
+
 def test_an_environment_is_trained_in_by_its_file_and_watched(tmp_path: Path) -> None:
     name = f"{EXAMPLES}/own_environment.py:make"
     ludus(tmp_path, "train", "ppo", name, "--env-args", '{"size": 4}', "--trial", "apples", *FEW)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import importlib.abc
+import importlib.machinery
 import importlib.util
 import os
 import sys
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 from ludus import spelling
 from ludus.errors import ConfigError
 
-__all__ = ["load_attribute"]
+__all__ = ["add_user_files", "load_attribute", "user_files"]
 
 
 def load_attribute(text: str, *, what: str) -> Any:
@@ -52,20 +54,41 @@ def _from_file(text: str, where: str, what: str) -> ModuleType:
         there = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
         raise ConfigError(f"{text!r} names no {what}: there is no file {path}.{_near(path.name, there)}")
     key = f"ludus_user_{path.stem}_{zlib.crc32(str(path).encode()):x}"  # the same in every process
-    if key in sys.modules:
-        return sys.modules[key]
-    spec = importlib.util.spec_from_file_location(key, path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"{text!r} names no {what}: {path} cannot be loaded as Python.")
+    add_user_files({key: str(path)})
     if str(path.parent) not in sys.path:  # as for a script: what lies beside it can be imported, now and later
         sys.path.insert(0, str(path.parent))
-    sys.modules[key] = module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        return importlib.import_module(key)
     except Exception as error:
-        del sys.modules[key]
         raise ConfigError(f"{text!r}: {path} raised when loaded: {type(error).__name__}: {error}") from error
-    return module
+
+
+class _UserFiles(importlib.abc.MetaPathFinder):
+    """Finds the modules of `file.py:name`, so that what is defined in them can be unpickled in any process."""
+
+    def __init__(self) -> None:
+        self.paths: dict[str, str] = {}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        file = self.paths.get(fullname)
+        return None if file is None else importlib.util.spec_from_file_location(fullname, file)
+
+
+_USER_FILES = _UserFiles()
+
+
+def user_files() -> dict[str, str]:
+    """The files that were loaded here, by the names of their modules."""
+    return dict(_USER_FILES.paths)
+
+
+def add_user_files(paths: Mapping[str, str]) -> None:
+    """Have files found as modules of these names, as `user_files` of another process gives them."""
+    _USER_FILES.paths.update(paths)
+    if _USER_FILES not in sys.meta_path:
+        sys.meta_path.append(_USER_FILES)
 
 
 def _near(word: str, known: Iterable[str]) -> str:

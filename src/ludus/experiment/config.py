@@ -72,7 +72,7 @@ class TrainConfig:
     device: str = option("cpu", help="where the trainer computes: cpu, cuda, cuda:1")
     engine: str = option("local", help="where workers run", choices=("local", "ray"))
     max_lag: int = option(16, help="async: samples of versions older than this are dropped, and counted", minimum=0)
-    queue: int = option(4, help="async: segments that wait for the trainer at most", minimum=1)
+    queue: int = option(1, help="async: segments that wait for the trainer at most", minimum=1)
     eval_episodes: int = option(100, help="episodes of the evaluation at the end; 0: none", minimum=0)
     eval_max_steps: int | None = option(
         None, help="an episode of evaluation is cut off there; none: at twenty times the longest of training", minimum=1

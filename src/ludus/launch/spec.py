@@ -13,6 +13,7 @@ from typing import Any
 import cloudpickle
 
 from ludus import errors
+from ludus.data import lookup
 from ludus.program import folder as folders
 from ludus.program import program as programs
 
@@ -33,10 +34,12 @@ class WorkerSpec:
     payload: bytes  # of `pack`
     max_busy_s: float | None  # of its node's RestartPolicy
     sys_path: tuple[str, ...]  # of the driver, so that what it could import can be imported
+    user_files: Mapping[str, str]  # of `data.lookup`, in the driver: classes of the payload may be theirs
 
     def unpack(self) -> tuple[type, tuple[Any, ...], Mapping[str, Any]]:
         """The class and its arguments, handles still in place."""
         sys.path[:0] = [path for path in self.sys_path if path not in sys.path]
+        lookup.add_user_files(self.user_files)
         cls, args, kwargs = pickle.loads(self.payload)  # noqa: S301 - from a private file, written by the driver
         return cls, args, kwargs
 
@@ -77,6 +80,7 @@ def make_specs(
                 payload=payload,
                 max_busy_s=node.restarts.max_busy_s,
                 sys_path=tuple(os.path.abspath(path) for path in sys.path),
+                user_files=lookup.user_files(),
             )
     return made
 

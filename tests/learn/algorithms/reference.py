@@ -56,8 +56,9 @@ class Reference:
             logp, entropy = self._of_actions(segment, params)
             if targets is None or self._name == "impala":  # its V-trace follows the policy from epoch to epoch
                 targets = self._targets(segment, value, logp)
-                old_logp = {at: float(logp[at].detach() if self._name == "appo" else segment.logp[at]) for at in logp}
-            metrics = self._metrics(targets, value, logp, entropy, old_logp)
+                acted = {at: float(segment.logp[at]) for at in logp}
+                old_logp = {at: float(logp[at].detach() if self._name == "appo" else acted[at]) for at in logp}
+            metrics = self._metrics(targets, value, logp, entropy, old_logp, acted)
             metrics["loss"] = (
                 metrics["policy_loss"]
                 + self._config.value_coef * metrics["value_loss"]
@@ -83,7 +84,7 @@ class Reference:
         ratio = {at: math.exp(float(logp[at].detach()) - float(segment.logp[at])) for at in logp}
         acts = find_acts(segment, numbers, config.reward_scale)
         if self._name in ("impala", "appo"):
-            advantage, excess = vtrace(acts, numbers, ratio, config, is_weighted=self._name == "impala")
+            advantage, excess = vtrace(acts, numbers, ratio, config)
         else:
             ones = dict.fromkeys(ratio, 1.0)
             on_policy = {"gamma": config.gamma, "lam": config.lam, "rho_max": 1.0, "c_max": 1.0}
@@ -91,18 +92,20 @@ class Reference:
         target = {at: float(numbers[at]) + excess[at] for at in excess}
         if getattr(config, "normalise_advantage", False):
             found = np.array(list(advantage.values()))
-            advantage = {at: (gain - found.mean()) / (found.std(ddof=1) + 1e-8) for at, gain in advantage.items()}
-        if self._name == "appo":
+            std = found.std(ddof=0 if self._name == "impala" else 1)
+            advantage = {at: (gain - found.mean()) / (std + 1e-8) for at, gain in advantage.items()}
+        if self._name in ("impala", "appo"):
             advantage = {at: gain * min(ratio[at], config.rho_max) for at, gain in advantage.items()}
         return advantage, target
 
-    def _metrics(self, targets: Any, value: Any, logp: Any, entropy: Any, old_logp: Any) -> dict[str, Any]:
+    def _metrics(self, targets: Any, value: Any, logp: Any, entropy: Any, old_logp: Any, acted: Any) -> dict[str, Any]:
         advantage, target = targets
         steps = list(advantage)
         ratio = {at: (logp[at] - old_logp[at]).exp() for at in steps}
+        before = {at: math.exp(old_logp[at] - acted[at]) for at in steps}
         loss = LOSSES[self._name]
         metrics = {
-            "policy_loss": _mean(loss(self._config, advantage[at], logp[at], ratio[at]) for at in steps),
+            "policy_loss": _mean(loss(self._config, advantage[at], logp[at], ratio[at], before[at]) for at in steps),
             "value_loss": _mean(0.5 * (value[at] - target[at]) ** 2 for at in steps),
             "entropy": _mean(entropy[at] for at in steps),
         }
@@ -155,22 +158,29 @@ class _Settings:
     c_max: float
 
 
-def _log_likelihood(config: Any, advantage: float, logp: Any, ratio: Any) -> Any:
+def _log_likelihood(config: Any, advantage: float, logp: Any, ratio: Any, before: float) -> Any:
     return -advantage * logp
 
 
-def _clipped_ratio(config: Any, advantage: float, logp: Any, ratio: Any) -> Any:
+def _clipped_ratio(config: Any, advantage: float, logp: Any, ratio: Any, before: float) -> Any:
     """Nothing is gained by a ratio beyond the clip, in the direction that the advantage asks for."""
     if advantage >= 0.0:
         return -advantage * torch.clamp(ratio, max=1.0 + config.clip)
     return -advantage * torch.clamp(ratio, min=1.0 - config.clip)
 
 
-LOSSES: dict[str, Callable[[Any, float, Any, Any], Any]] = {
+def _twice_clipped_ratio(config: Any, advantage: float, logp: Any, ratio: Any, before: float) -> Any:
+    """Nor by one whose product with the ratio `before` the update, to the policy that acted, is beyond `max_ratio`."""
+    if advantage >= 0.0:
+        return -advantage * torch.clamp(ratio, max=min(1.0 + config.clip, config.max_ratio / before))
+    return -advantage * torch.clamp(ratio, min=max(1.0 - config.clip, 1.0 / config.max_ratio / before))
+
+
+LOSSES: dict[str, Callable[[Any, float, Any, Any, float], Any]] = {
     "a2c": _log_likelihood,
     "impala": _log_likelihood,
     "ppo": _clipped_ratio,
-    "appo": _clipped_ratio,
+    "appo": _twice_clipped_ratio,
 }
 
 
@@ -195,12 +205,10 @@ def find_acts(segment: Segment, value: Any, reward_scale: float) -> list[Act]:
     return acts
 
 
-def vtrace(
-    acts: list[Act], value: Any, ratio: dict[At, float], config: Any, *, is_weighted: bool = True
-) -> tuple[dict[At, float], dict[At, float]]:
+def vtrace(acts: list[Act], value: Any, ratio: dict[At, float], config: Any) -> tuple[dict[At, float], dict[At, float]]:
     """`(advantage, excess)` of each act, as in the paper: excess is what the value target has beyond the value.
 
-    Not `is_weighted`: the loss multiplies the advantage by the ratio itself.
+    The advantage is without its weight, which multiplies it once it is normalised.
     """
     by_step = {act.at: act for act in acts}
     excess: dict[At, float] = {}
@@ -211,7 +219,7 @@ def vtrace(
         later = 0.0 if act.next_at is None else excess[act.next_at]
         rho, c = min(ratio[at], config.rho_max), min(ratio[at], config.c_max)
         excess[at] = rho * delta + config.gamma * config.lam * c * later
-        advantage[at] = (rho if is_weighted else 1.0) * (delta + config.gamma * config.lam * later)
+        advantage[at] = delta + config.gamma * config.lam * later
     return {at: advantage[at] for at in by_step}, {at: excess[at] for at in by_step}
 
 

@@ -91,7 +91,7 @@ def test_the_weights_of_v_trace_are_cut_off_where_they_should_be(name: str, sett
     compare(name, has_mask=True, **settings)
 
 
-@pytest.mark.parametrize("name", ["ppo", "a2c", "appo"])
+@pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("is_normalised", [False, True])
 def test_advantages_are_normalised_over_active_steps_alone_or_not_at_all(name: str, is_normalised: bool) -> None:
     compare(name, normalise_advantage=is_normalised)
@@ -101,3 +101,9 @@ def test_advantages_are_normalised_over_active_steps_alone_or_not_at_all(name: s
 @pytest.mark.parametrize("clip", [0.0, 0.05, 0.5])
 def test_ratios_are_clipped_on_the_side_that_the_advantage_asks_for(name: str, clip: float) -> None:
     compare(name, clip=clip, has_mask=True)
+
+
+@pytest.mark.parametrize("kind", sorted(ACTIONS))
+@pytest.mark.parametrize("max_ratio", [1.0, 1.05, 1.3, 1e9])
+def test_all_updates_together_push_no_further_than_the_largest_ratio(kind: str, max_ratio: float) -> None:
+    compare("appo", kind=kind, max_ratio=max_ratio, num_epochs=4)

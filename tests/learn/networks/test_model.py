@@ -98,6 +98,21 @@ def test_vectors_have_two_towers_and_images_share_one_body():
     assert isinstance(build_model(VECTOR, 2, NetworkConfig(hidden=())), ActorCritic)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("num_inputs", "width"), [(64, 64), (65, 256)])
+def test_a_network_that_reads_many_numbers_is_wider_unless_it_is_said_how_wide(num_inputs, width, shared):
+    spec = ArraySpec((num_inputs,), np.float32)
+
+    def widths(config):
+        model = build_model(spec, 2, config)
+        return (
+            model.hidden if isinstance(model, TwinMLP) else tuple(len(layer.bias) for layer in model.encoder.mlp.layers)
+        )
+
+    assert widths(NetworkConfig(shared=shared)) == (width, width)
+    assert widths(NetworkConfig(shared=shared, hidden=(8,))) == (8,)
+
+
 @pytest.mark.parametrize("encoder", ["auto", "small", "nature", "impala", "mlp"])
 def test_each_encoder_reads_images(encoder):
     outputs, value = build_model(IMAGE, 2, NetworkConfig(encoder=encoder))(some_obs(IMAGE, 2))

@@ -11,7 +11,8 @@ from ludus.learn.ops.distributions.categorical import Categorical
 
 @pytest.mark.parametrize("num_choices", [2, 5])
 @pytest.mark.parametrize("spread", [0.1, 3.0])  # at 3 most ratios are clipped
-def test_the_clipped_loss_by_hand_its_metrics_and_gradients_are_those_of_the_graph(num_choices, spread):
+@pytest.mark.parametrize("has_bounds", [False, True])
+def test_the_clipped_loss_by_hand_its_metrics_and_gradients_are_those_of_the_graph(num_choices, spread, has_bounds):
     generator = torch.Generator().manual_seed(num_choices)
     params = (spread * torch.randn(64, num_choices, generator=generator)).requires_grad_()
     value = torch.randn(64, generator=generator).requires_grad_()
@@ -23,7 +24,9 @@ def test_the_clipped_loss_by_hand_its_metrics_and_gradients_are_those_of_the_gra
         "advantage": torch.randn(64, generator=generator),
         "value_target": torch.randn(64, generator=generator),
     }
-    settings = {"clip": 0.2, "entropy_coef": 0.02, "value_coef": 0.7}
+    lowest = 0.7 + 0.6 * torch.rand(64, generator=generator)
+    clip = (lowest, 1.4 - 0.5 * torch.rand(64, generator=generator)) if has_bounds else 0.2
+    settings = {"clip": clip, "entropy_coef": 0.02, "value_coef": 0.7}
     results = []
     for weight in (None, torch.full((64,), 1.0 / 64)):  # with weights the graph is used
         params.grad = value.grad = None
@@ -35,6 +38,24 @@ def test_the_clipped_loss_by_hand_its_metrics_and_gradients_are_those_of_the_gra
     for ours, theirs in zip(by_hand[:3], by_graph[:3], strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
     assert by_hand[3] == pytest.approx(by_graph[3], rel=1e-4, abs=1e-5)
+
+
+def test_each_step_is_pushed_up_to_its_own_bounds_and_no_further():
+    """Six steps with the ratio 1: three pushed up, three down; the bound that counts is ahead, passed, and far off."""
+    params = torch.zeros(6, 2, requires_grad=True)
+    steps = {
+        "action": torch.zeros(6, dtype=torch.long), "logp": torch.full((6,), -float(np.log(2.0))),
+        "advantage": torch.tensor([1.0, 1.0, 1.0, -1.0, -1.0, -1.0]), "value_target": torch.zeros(6),
+    }  # fmt: skip
+    lowest, highest = torch.tensor([9.0, 9.0, 0.1, 0.9, 1.1, 0.1]), torch.tensor([1.1, 0.9, 9.0, 0.1, 0.1, 9.0])
+    for weight in (None, torch.ones(6)):
+        params.grad = None
+        loss, _ = ops.clipped_loss(
+            Categorical(2), params, torch.zeros(6), **steps, clip=(lowest, highest), value_coef=0.0, entropy_coef=0.0,
+            weight=weight,
+        )  # fmt: skip
+        loss.backward()
+        assert params.grad[:, 0].sign().tolist() == [-1, 0, -1, 1, 0, 1], "against the advantage: it is descended"
 
 
 def test_other_distributions_and_large_batches_are_left_to_torch():

@@ -2,6 +2,8 @@
 
 Two policies are kept apart: the one that acted, which samples are weighted against, and the one that the update began
 with, which the clip is measured from. Measured from the former, a few versions of lag would use up all of the clip.
+But each update of a lag has the clip anew, and all of them learn from one policy's steps: `max_ratio` bounds what they
+do together.
 https://arxiv.org/abs/1912.00167, https://arxiv.org/abs/2110.00641
 """
 
@@ -29,7 +31,9 @@ class APPOConfig(ImpalaConfig):
     num_epochs: int = option(2, help="passes over each batch", minimum=1)
     minibatch_size: int = option(128, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
     clip: float = option(0.2, help="how far the ratio to the old policy counts", minimum=0.0)
-    normalise_advantage: bool = option(True, help="bring advantages to mean 0 and std 1")
+    max_ratio: float = option(
+        1.5, help="the factor by which all updates together may push a step's probability, up or down", minimum=1.0
+    )
 
 
 class APPO(ActorCritic[APPOConfig]):
@@ -47,16 +51,20 @@ class APPO(ActorCritic[APPOConfig]):
         if config.normalise_advantage:
             advantage = ops.normalise(advantage, active, sample.reduce)
         # Weighted after it is normalised: the mean of weighted advantages is not that of any policy.
-        weight = (logp - segment.logp).exp().clamp(max=config.rho_max)
+        ratio = (logp - segment.logp).where(active, logp.new_zeros(())).exp()
         return {
-            "advantage": advantage * weight.where(active, weight.new_zeros(())),
+            "advantage": advantage * ratio.clamp(max=config.rho_max) * active,
             "value_target": value_target,
             "logp": logp.where(active, segment.logp),
+            "lowest": (1.0 / (config.max_ratio * ratio)).clamp(min=1.0 - config.clip),
+            "highest": (config.max_ratio / ratio).clamp(max=1.0 + config.clip),
         }
 
     def loss(self, view: View) -> tuple[Tensor, dict[str, Any]]:
-        config = self.config
+        config, targets = self.config, view.targets
         return ops.clipped_loss(
-            view.head, view.params, view.value, action=view.action, **view.targets, clip=config.clip,
+            view.head, view.params, view.value, action=view.action, logp=targets["logp"],
+            advantage=targets["advantage"], value_target=targets["value_target"],
+            clip=(targets["lowest"], targets["highest"]),
             value_coef=config.value_coef, entropy_coef=self.entropy_coef, mask=view.mask, weight=view.weight,
         )  # fmt: skip

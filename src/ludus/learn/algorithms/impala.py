@@ -18,7 +18,8 @@ __all__ = ["Impala", "ImpalaConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class ImpalaConfig(ActorCriticConfig):
-    num_steps: int = option(32, help="steps of each environment in one segment", minimum=1)
+    minibatch_size: int = option(512, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
+    normalise_advantage: bool = option(True, help="bring advantages to mean 0 and std 1")
     rho_max: float = option(1.0, help="where V-trace's weight of a step is cut off", minimum=0.0)
     c_max: float = option(1.0, help="where V-trace's weight of the trace is cut off", minimum=0.0)
     learning_rate: float = option(5e-4, help="step size of Adam", minimum=0.0)
@@ -35,12 +36,15 @@ class Impala(ActorCritic[ImpalaConfig]):
         logp, entropy = view.head.logp_and_entropy(view.params, view.action, view.mask)
         value_target, advantage = ops.vtrace(
             logp, segment.logp, segment.reward, view.value, *segment.ends,
-            gamma=config.gamma, lam=config.lam, rho_max=config.rho_max, c_max=config.c_max,
+            gamma=config.gamma, lam=config.lam, rho_max=config.rho_max, c_max=config.c_max, weighted=False,
         )  # fmt: skip
         view.targets["value_target"] = value_target  # for the scale of returns
+        ratio = (logp.detach() - view.logp).exp()
+        if config.normalise_advantage:  # before it is weighted: the mean of weighted ones is not that of any policy
+            advantage = view.normalise(advantage)
         loss, metrics = ops.policy_gradient_loss(
-            logp, entropy, view.value[:-1], advantage=advantage, value_target=value_target,
-            value_coef=config.value_coef, entropy_coef=self.entropy_coef, weight=view.weight,
+            logp, entropy, view.value[:-1], advantage=advantage * ratio.clamp(max=config.rho_max),
+            value_target=value_target, value_coef=config.value_coef, entropy_coef=self.entropy_coef, weight=view.weight,
         )  # fmt: skip
-        metrics["ratio"] = view.mean((logp.detach() - view.logp).exp())
+        metrics["ratio"] = view.mean(ratio)
         return loss, metrics

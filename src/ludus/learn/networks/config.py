@@ -8,6 +8,8 @@ from ludus.options import option
 
 __all__ = ["NetworkConfig"]
 
+_FEW_INPUTS = 64
+
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig:
@@ -18,7 +20,9 @@ class NetworkConfig:
         choices=("auto", "mlp", "small", "nature", "impala"),
         help="what reads observations: auto is nature, DQN's CNN, for images and mlp for all else; small is A3C's",
     )
-    hidden: tuple[int, ...] = option((64, 64), minimum=1, help="sizes of the hidden layers of an MLP")
+    hidden: tuple[int, ...] | None = option(
+        None, minimum=1, help="sizes of an MLP's hidden layers; none: 64,64, or 256,256 if it reads over 64 numbers"
+    )
     activation: str = option("tanh", choices=("tanh", "relu"), help="after each hidden layer of an MLP")
     recurrent: str = option("none", choices=("none", "lstm", "gru"), help="memory from one step to the next")
     recurrent_size: int = option(64, minimum=1, help="how many numbers the memory has")
@@ -28,3 +32,9 @@ class NetworkConfig:
     model: str | None = option(
         None, help="a model of your own, which replaces all this: module:callable or file.py:callable"
     )
+
+    def hidden_for(self, num_inputs: int) -> tuple[int, ...]:
+        """The hidden layers of an MLP that reads so many numbers."""
+        if self.hidden is not None:
+            return self.hidden
+        return (64, 64) if num_inputs <= _FEW_INPUTS else (256, 256)

@@ -54,8 +54,8 @@ def build_model(obs: Nest, num_outputs: int, config: NetworkConfig) -> Any:
         shared = has_memory or reads_images or config.encoder in IMAGE_ENCODERS
     if has_memory:
         return RecurrentActorCritic(obs, num_outputs, config)
-    if not shared and config.hidden and config.encoder in ("auto", "mlp") and _is_vector(obs):
-        return TwinMLP(obs.shape[0], num_outputs, config.hidden, config.activation)
+    if not shared and config.hidden != () and config.encoder in ("auto", "mlp") and _is_vector(obs):
+        return TwinMLP(obs.shape[0], num_outputs, config.hidden_for(obs.shape[0]), config.activation)
     return ActorCritic(obs, num_outputs, config, shared=shared)
 
 

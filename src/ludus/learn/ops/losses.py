@@ -50,7 +50,7 @@ def clipped_loss(
     logp: Any,
     advantage: Any,
     value_target: Any,
-    clip: float,
+    clip: float | tuple[Any, Any],
     value_coef: float,
     entropy_coef: float,
     mask: Any = None,
@@ -61,6 +61,9 @@ def clipped_loss(
     As `policy_gradient_loss`, with `ratio = exp(new logp - logp)` and the policy loss
 
         -mean(min(advantage * ratio, advantage * clip(ratio, 1 - clip, 1 + clip)))
+
+    that is, a step pushes its ratio up to `1 + clip`, or down to `1 - clip`, and no further. For bounds of each step,
+    give `clip` as a pair of tensors: where pushing down ends, and where pushing up does.
 
     `params`, of the head's distribution, and `value` carry gradients; `logp` is that of the policy that the ratio is
     measured from. The metric `kl` estimates how far the new policy is from that one.
@@ -76,8 +79,9 @@ def clipped_loss(
     new_logp, entropy = head.logp_and_entropy(params, action, mask)
     log_ratio = new_logp - logp
     ratio = log_ratio.exp()
-    clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
-    policy_loss = -_mean((advantage * ratio).minimum(advantage * clipped), weight)
+    lowest, highest = clip if isinstance(clip, tuple) else (1.0 - clip, 1.0 + clip)
+    counted = ratio.clamp(max=highest).where(advantage > 0.0, ratio.clamp(min=lowest))
+    policy_loss = -_mean(advantage * counted, weight)
     loss, metrics = _total(policy_loss, entropy, value, value_target, value_coef, entropy_coef, weight)
     metrics["kl"] = _mean((ratio - log_ratio).detach() - 1.0, weight)  # the 1 inside: a share of it on each rank
     return loss, metrics

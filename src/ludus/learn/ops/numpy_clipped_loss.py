@@ -31,14 +31,15 @@ def clipped_loss(
     logp: torch.Tensor,
     advantage: torch.Tensor,
     value_target: torch.Tensor,
-    clip: float,
+    clip: float | tuple[torch.Tensor, torch.Tensor],
     value_coef: float,
     entropy_coef: float,
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """The mean loss over `[N]` steps, which carries the gradients of `params [N, choices]` and `value`, and metrics."""
     metrics: dict[str, float] = {}
     given = [tensor.numpy() for tensor in (action, logp, advantage, value_target)]
-    loss = _ClippedLoss.apply(params, value, given, (clip, value_coef, entropy_coef), metrics)
+    bounds = (clip[0].numpy(), clip[1].numpy()) if isinstance(clip, tuple) else (1.0 - clip, 1.0 + clip)
+    loss = _ClippedLoss.apply(params, value, given, (bounds, value_coef, entropy_coef), metrics)
     return loss, metrics
 
 
@@ -49,11 +50,11 @@ class _ClippedLoss(torch.autograd.Function):
         params: torch.Tensor,
         value: torch.Tensor,
         given: list[Any],
-        settings: tuple[float, float, float],
+        settings: tuple[tuple[Any, Any], float, float],
         metrics: dict[str, float],
     ) -> torch.Tensor:
         action, old_logp, advantage, value_target = given
-        clip, value_coef, entropy_coef = settings
+        (lowest, highest), value_coef, entropy_coef = settings
         logits = np.ascontiguousarray(params.numpy().T)  # [choices, N]: rows as long as NumPy likes them
         num_rows = logits.shape[1]
         rows = np.arange(num_rows)
@@ -65,11 +66,11 @@ class _ClippedLoss(torch.autograd.Function):
         log_ratio = logps[action, rows] - old_logp
         ratio = np.exp(log_ratio)
         plain = advantage * ratio
-        clipped = advantage * ratio.clip(1.0 - clip, 1.0 + clip)
+        clipped = advantage * np.where(advantage > 0.0, np.minimum(ratio, highest), np.maximum(ratio, lowest))
         negative_entropy = np.add.reduce(probs * logps, axis=0)
         error = value.numpy() - value_target
         scale = np.float32(1.0 / num_rows)
-        # d(-min(plain, clipped)) / d logp is -plain where plain counts, and 0 where the ratio is clipped
+        # d(-clipped) / d logp is -plain where the ratio counts, and 0 where it is clipped
         slope = np.where(plain <= clipped, plain, np.float32(0.0)) * scale
         gradient = logps - negative_entropy
         gradient *= np.float32(entropy_coef) * scale
@@ -77,7 +78,7 @@ class _ClippedLoss(torch.autograd.Function):
         gradient *= probs
         gradient[action, rows] -= slope
         context.gradients = gradient.T, error * (np.float32(value_coef) * scale)
-        metrics["policy_loss"] = -float(np.add.reduce(np.minimum(plain, clipped))) / num_rows
+        metrics["policy_loss"] = -float(np.add.reduce(clipped)) / num_rows
         metrics["value_loss"] = 0.5 * float(error @ error) / num_rows
         metrics["entropy"] = -float(np.add.reduce(negative_entropy)) / num_rows
         metrics["kl"] = float(np.add.reduce(ratio - log_ratio)) / num_rows - 1.0
