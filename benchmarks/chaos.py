@@ -116,13 +116,13 @@ class Killer(threading.Thread):
             noticed = threading.Event()
             before = []
 
-            def told(_name: str, value: str | None, before: list[Any] = before, noticed: Any = noticed) -> None:
+            def calls(_name: str, value: str | None, before: list[Any] = before, noticed: Any = noticed) -> None:
                 if not before:
                     before.append(value)
                 elif value != before[0]:
                     noticed.set()
 
-            watch = self._names.watch_names(key, told)
+            watch = self._names.watch_names(key, calls)
             while not before and not self._over.is_set():
                 time.sleep(0.002)
             killed = time.monotonic()

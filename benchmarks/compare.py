@@ -98,10 +98,10 @@ def make_side(name: str, state: str, folder: Path) -> Side:
 
 
 class Comparison:
-    """Both sides, and the figures of every round, by group and side."""
+    """Both sides, and the metrics of every round, by group and side."""
 
     def __init__(self, sides: list[Side], *, rounds: int, stage: Stage, progress: Progress) -> None:
-        self.figures: dict[str, dict[str, list[float]]] = {}
+        self.metrics: dict[str, dict[str, list[float]]] = {}
         self.hashes: dict[str, dict[str, str]] = {}
         self._sides = sides
         self._rounds = rounds
@@ -122,7 +122,7 @@ class Comparison:
     def ratios(self) -> dict[str, float]:
         """New ÷ old, for seconds old ÷ new: higher is better."""
         found = {}
-        for group, by_side in self.figures.items():
+        for group, by_side in self.metrics.items():
             quotient = median(by_side["new"]) / median(by_side["old"])
             is_seconds = group in TRAINING and TRAINING[group].field != RATE
             found[group] = round(1 / quotient if is_seconds else quotient, 3)
@@ -207,9 +207,9 @@ class Comparison:
         child.stop()
         self._stage.children.remove(child)
 
-    def _add(self, group: str, side: Side, figure: float) -> None:
-        self.figures.setdefault(group, {}).setdefault(side.name, []).append(figure)
-        self._progress.step(f"{group} {side.name}: {figure:,.2f}")
+    def _add(self, group: str, side: Side, metric: float) -> None:
+        self.metrics.setdefault(group, {}).setdefault(side.name, []).append(metric)
+        self._progress.step(f"{group} {side.name}: {metric:,.2f}")
 
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
@@ -220,8 +220,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
             comparison.run(group)
     return {
         "ratios": comparison.ratios(),
-        "medians": {g: {s: round(median(runs), 2) for s, runs in by.items()} for g, by in comparison.figures.items()},
-        "runs": comparison.figures,
+        "medians": {g: {s: round(median(runs), 2) for s, runs in by.items()} for g, by in comparison.metrics.items()},
+        "runs": comparison.metrics,
         "hashes": comparison.hashes,
         "versions": {
             "old": args.old,

@@ -71,8 +71,8 @@ def beside_burners(
     result: dict[str, Any] = {"alone": {"burners_rate": round(alone, 1)}}
     for name, rival in rivals.items():
         rate = median(burnt[name])
-        figures = {"burners_rate": round(rate, 1), "burners_fall": round(1 - rate / alone, 4)}
-        result[name] = {**figures, "rate": round(median(called[name]), 1), **rival.latencies()[label]}
+        metrics = {"burners_rate": round(rate, 1), "burners_fall": round(1 - rate / alone, 4)}
+        result[name] = {**metrics, "rate": round(median(called[name]), 1), **rival.latencies()[label]}
     return result
 
 

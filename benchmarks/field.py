@@ -120,15 +120,15 @@ class Field:
 
     def medians(self) -> dict[str, dict[str, dict[str, float]]]:
         """By contestant and row: the median rate, p50 and p99 over all slices, the spread of the rounds."""
-        return {c.name: self._figures(c) for c in self.contestants}
+        return {c.name: self._metrics(c) for c in self.contestants}
 
-    def _figures(self, c: Contestant) -> dict[str, dict[str, float]]:
-        latencies, figures = c.latencies(), {}
+    def _metrics(self, c: Contestant) -> dict[str, dict[str, float]]:
+        latencies, metrics = c.latencies(), {}
         for row in c.rows:
             rates = self._rates[c.name, row.name]
             spread = {"slowest_round": round(min(rates), 1), "fastest_round": round(max(rates), 1)}
-            figures[row.name] = {"rate": round(median(rates), 1), **latencies[row.name], **spread}
-        return figures
+            metrics[row.name] = {"rate": round(median(rates), 1), **latencies[row.name], **spread}
+        return metrics
 
 
 class Progress:

@@ -236,7 +236,7 @@ def summarise(benchmark: Benchmark) -> dict[str, Any]:
     for heat, contestants in benchmark.heats.items():
         for c in contestants:
             name = f"{c.name} ({c.variant})" if c.variant else c.name
-            medians.setdefault(heat, {}).setdefault(c.row, {})[name] = c.figures()
+            medians.setdefault(heat, {}).setdefault(c.row, {})[name] = c.metrics()
     ours = [c for c in benchmark.heats.get("echo", []) if c.name == "ludus"]
     if ours:
         for name, prefix in ((LATENCY, ""), (LATENCY_FROM_DUE, "due_")):

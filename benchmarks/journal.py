@@ -36,7 +36,7 @@ NUM_ASKED = 100
 
 
 def write_history(path: Path, num_sessions: int, num_live: int) -> None:
-    """In a process of its own, which is killed when it has said its figures."""
+    """In a process of its own, which is killed when it has said its metrics."""
     journal = Journal(path)
     for number in range(num_live):
         journal.began(f"live-{number}", "run-1")
@@ -61,10 +61,10 @@ def measure(folder: Path, num_sessions: int, num_live: int, seed: int) -> dict[s
     words = [sys.executable, __file__, "--write", str(path), "--sessions", str(num_sessions), "--live", str(num_live)]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
-        figures: dict[str, Any] = json.loads(writer.stdout.readline())
+        metrics: dict[str, Any] = json.loads(writer.stdout.readline())
         os.kill(writer.pid, signal.SIGKILL)
-    figures["segment_mb"] = path.stat().st_size / 1e6
-    figures["folder_mb"] = sum(each.stat().st_size for each in folder.iterdir()) / 1e6
+    metrics["segment_mb"] = path.stat().st_size / 1e6
+    metrics["folder_mb"] = sum(each.stat().st_size for each in folder.iterdir()) / 1e6
     damaged = bytearray(path.read_bytes())
     damaged[random.Random(seed).randrange(len(damaged))] ^= 0xFF
     starts = []
@@ -77,9 +77,9 @@ def measure(folder: Path, num_sessions: int, num_live: int, seed: int) -> dict[s
                 starts.append((time.perf_counter() - began, time.process_time() - cpu_began))
                 game.end()
             asked = range(min(NUM_ASKED, num_live))
-            figures["num_known_lost"] = sum(_is_lost(gateway.url, f"live-{number}") for number in asked)
-    figures["start_s"], figures["start_cpu_s"] = (statistics.median(each) for each in zip(*starts, strict=True))
-    return figures
+            metrics["num_known_lost"] = sum(_is_lost(gateway.url, f"live-{number}") for number in asked)
+    metrics["start_s"], metrics["start_cpu_s"] = (statistics.median(each) for each in zip(*starts, strict=True))
+    return metrics
 
 
 def _is_lost(url: str, session: str) -> bool:
@@ -93,28 +93,28 @@ def _is_lost(url: str, session: str) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sessions", type=int, default=10_000_000, help="that have begun and ended")
+    parser.add_argument("--sessions", type=int, default=10_000_000, help="that have started and ended")
     parser.add_argument("--live", type=int, default=1000, help="that are open when the worker is killed")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000, help="which byte is flipped")
-    parser.add_argument("--json", action="store_true", help="the figures as the last line")
+    parser.add_argument("--json", action="store_true", help="the metrics as the last line")
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.write is not None:
         write_history(args.write, args.sessions, args.live)
         return 0
     with tempfile.TemporaryDirectory(prefix="ludus-journal-") as folder:
-        figures = measure(Path(folder), args.sessions, args.live, args.seed)
+        metrics = measure(Path(folder), args.sessions, args.live, args.seed)
     asked = min(NUM_ASKED, args.live)
-    is_good = figures["start_s"] < 1.0 and figures["num_known_lost"] >= asked - 1  # the flipped byte may cost one
+    is_good = metrics["start_s"] < 1.0 and metrics["num_known_lost"] >= asked - 1  # the flipped byte may cost one
     print(f"{args.sessions:,} past sessions, {args.live:,} live ones when the worker was killed (seed {args.seed})")
-    print(f"start to first answer   {figures['start_s']:8.3f} s    (must be below 1)")
-    print(f"processor time of it    {figures['start_cpu_s']:8.3f} s")
-    print(f"segment that was read   {figures['segment_mb']:8.2f} MB")
-    print(f"whole folder            {figures['folder_mb']:8.2f} MB")
-    print(f"a start or end          {figures['us_per_event']:8.2f} µs   (slowest pair {figures['slowest_ms']:.1f} ms)")
-    print(f"lost sessions known     {figures['num_known_lost']:5d} of {asked} that were asked for")
+    print(f"start to first answer   {metrics['start_s']:8.3f} s    (must be below 1)")
+    print(f"processor time of it    {metrics['start_cpu_s']:8.3f} s")
+    print(f"segment that was read   {metrics['segment_mb']:8.2f} MB")
+    print(f"whole folder            {metrics['folder_mb']:8.2f} MB")
+    print(f"a start or end          {metrics['us_per_event']:8.2f} µs   (slowest pair {metrics['slowest_ms']:.1f} ms)")
+    print(f"lost sessions known     {metrics['num_known_lost']:5d} of {asked} that were asked for")
     if args.json:
-        print(json.dumps({"sessions": args.sessions, "live": args.live, "is_good": is_good, **figures}))
+        print(json.dumps({"sessions": args.sessions, "live": args.live, "is_good": is_good, **metrics}))
     return 0 if is_good else 1
 
 

@@ -204,8 +204,8 @@ class Results:
         self._found: dict[str, dict[str, Any]] = {}
         for line in path.read_text().splitlines() if path.exists() else ():
             try:
-                told = json.loads(line)
-                self._found[told["command"]] = told
+                report = json.loads(line)
+                self._found[report["command"]] = report
             except (ValueError, KeyError, TypeError):
                 continue  # torn by a kill: that run is made again
 
@@ -213,25 +213,25 @@ class Results:
         return self._found.get(shlex.join(run.words))
 
     def add(self, run: Run, result: dict[str, Any]) -> None:
-        told = {"case": run.case.name, "seed": run.seed, "command": shlex.join(run.words), "result": result}
-        told["date"] = datetime.date.today().isoformat()
-        told["versions"] = versions()
-        self._found[told["command"]] = told
+        entry = {"case": run.case.name, "seed": run.seed, "command": shlex.join(run.words), "result": result}
+        entry["date"] = datetime.date.today().isoformat()
+        entry["versions"] = versions()
+        self._found[entry["command"]] = entry
         self._path.parent.mkdir(parents=True, exist_ok=True)
         is_torn = self._path.exists() and not self._path.read_bytes().endswith(b"\n")
         with self._path.open("a") as file:
-            file.write("\n" * is_torn + json.dumps(told) + "\n")
+            file.write("\n" * is_torn + json.dumps(entry) + "\n")
 
     def returns(self, case: Case, seeds: Sequence[int]) -> list[float | None]:
         found = [self.find(Run(case, seed)) for seed in seeds]
-        return [None if told is None else measured(case, told["result"]) for told in found]
+        return [None if entry is None else measured(case, entry["result"]) for entry in found]
 
     def seconds(self, case: Case, seeds: Sequence[int]) -> float | None:
-        found = [told["result"]["seconds"] for seed in seeds if (told := self.find(Run(case, seed)))]
+        found = [entry["result"]["seconds"] for seed in seeds if (entry := self.find(Run(case, seed)))]
         return mean(found) if found else None
 
-    def told(self, cases: Sequence[Case], seeds: Sequence[int]) -> list[dict[str, Any]]:
-        return [told for case in cases for seed in seeds if (told := self.find(Run(case, seed)))]
+    def entries(self, cases: Sequence[Case], seeds: Sequence[int]) -> list[dict[str, Any]]:
+        return [result for case in cases for seed in seeds if (result := self.find(Run(case, seed)))]
 
 
 def measured(case: Case, result: dict[str, Any]) -> float:
@@ -301,10 +301,10 @@ def run_all(runs: Sequence[Run], results: Results, *, project: Path, jobs: int) 
                 print(f"{name}: failed. {outcome}", file=sys.stderr, flush=True)
                 continue
             results.add(run, outcome)
-            figure = measured(run.case, outcome)
-            verdict = "met" if run.case.is_met(figure) else "NOT met"
+            metric = measured(run.case, outcome)
+            verdict = "met" if run.case.is_met(metric) else "NOT met"
             print(
-                f"{name}: {spelled(figure)}, {run.case.wanted} {verdict}, {outcome['seconds']:.0f} s",
+                f"{name}: {spelled(metric)}, {run.case.wanted} {verdict}, {outcome['seconds']:.0f} s",
                 file=sys.stderr,
                 flush=True,
             )
@@ -372,9 +372,9 @@ def as_markdown(rows: Sequence[Sequence[str]]) -> str:
 
 
 def section(part: Part, cases: Sequence[Case], seeds: Sequence[int], results: Results) -> str:
-    told = results.told(cases, seeds)
-    dates = sorted({one["date"] for one in told})
-    used = sorted({", ".join(f"{name} {version}" for name, version in one["versions"].items()) for one in told})
+    result = results.entries(cases, seeds)
+    dates = sorted({one["date"] for one in result})
+    used = sorted({", ".join(f"{name} {version}" for name, version in one["versions"].items()) for one in result})
     commands = "\n".join(f"ludus {shlex.join(case.command(seeds[0]))}" for case in cases)
     return f"""{part.heading}
 
@@ -484,10 +484,10 @@ def main(words: Sequence[str] | None = None) -> int:
     for _, cases, seeds in args.asked:
         print(as_text(table(cases, seeds, results)))
     write_page(args, results)
-    told = {"cases": [row for _, cases, seeds in args.asked for row in as_json(cases, seeds, results)]}
+    result = {"cases": [row for _, cases, seeds in args.asked for row in as_json(cases, seeds, results)]}
     if args.json:
-        print(json.dumps({**told, "versions": versions()}))
-    is_all_met = all(row["num_met"] == row["num_seeds"] for row in told["cases"])
+        print(json.dumps({**result, "versions": versions()}))
+    is_all_met = all(row["num_met"] == row["num_seeds"] for row in result["cases"])
     return 0 if is_all_met and not num_failed else 1
 
 
@@ -499,7 +499,7 @@ def write_page(args: argparse.Namespace, results: Results) -> None:
         return
     for name, _, _ in args.asked:
         part = PARTS[name]
-        if len(results.told(part.cases, part.seeds)) == len(part.cases) * len(part.seeds):
+        if len(results.entries(part.cases, part.seeds)) == len(part.cases) * len(part.seeds):
             page = REPORT.read_text(encoding="utf-8") if REPORT.exists() else ""
             text = section(part, part.cases, part.seeds, results)
             REPORT.write_text(with_section(page, name, text), encoding="utf-8")

@@ -110,7 +110,7 @@ class Account:
         self.faults: Counter[str] = Counter()
         self.slowest_s: dict[str, float] = {}
         self.violations: list[str] = []
-        self.figures: dict[str, Any] = {}
+        self.metrics: dict[str, Any] = {}
 
     def fault(self, kind: str, recovery_s: float) -> None:
         self.faults[kind] += 1
@@ -164,7 +164,7 @@ class Subject:
         """End what is left of it. It may be started again."""
 
     def check(self) -> dict[str, Any]:
-        """Whether its accounts agree; the figures of all its lives."""
+        """Whether its accounts agree; the metrics of all its lives."""
         return {}
 
     def unmount(self) -> None:
@@ -442,7 +442,7 @@ class ServingSubject(Subject):
         super().__init__(*args)
         self._trial: Any = None
         self._games: list[threading.Thread] = []
-        self._figures: Counter[str] = Counter()
+        self._metrics: Counter[str] = Counter()
         names_away.install(self._away)
 
     @property
@@ -517,7 +517,7 @@ class ServingSubject(Subject):
         return time.monotonic() - began
 
     def expect_progress(self, after: str) -> None:
-        """A game of our own is begun and ended."""
+        """A game of our own is started and ended."""
         until = time.monotonic() + self._args.within
         last: Exception | None = None
         while time.monotonic() < until:
@@ -544,10 +544,10 @@ class ServingSubject(Subject):
         while batch := self._buffer.take(256, timeout_s=0.5):
             taken += batch
         self._trial.close()
-        faults, figures = sessions.check(self._ledgers, self._trial.folder / "gateway", taken)
+        faults, metrics = sessions.check(self._ledgers, self._trial.folder / "gateway", taken)
         for fault in faults:
             self._account.violation(f"serve: {fault}")
-        self._figures.update({name: value for name, value in figures.items() if isinstance(value, int)})
+        self._metrics.update({name: value for name, value in metrics.items() if isinstance(value, int)})
 
     def close(self) -> None:
         for thread in self._games:
@@ -557,7 +557,7 @@ class ServingSubject(Subject):
             self._trial.close()
 
     def check(self) -> dict[str, Any]:
-        return {**self._figures, "lives": self._number}
+        return {**self._metrics, "lives": self._number}
 
 
 # ---- what is done, and what is looked at
@@ -765,7 +765,7 @@ def _torment(
             subject.stop()
     except (Violation, ludus.errors.LudusError, OSError) as error:
         account.violation(str(error) if isinstance(error, Violation) else f"{subject.kind}: {error!r}")
-    account.figures[subject.kind] = subject.check()
+    account.metrics[subject.kind] = subject.check()
 
 
 def _strike(subject: Subject, fault: str, account: Account) -> bool:
@@ -813,7 +813,7 @@ def main() -> int:
         "faults": dict(sorted(account.faults.items())),
         "slowest_s": dict(sorted(account.slowest_s.items())),
         "violations": account.violations,
-        **account.figures,
+        **account.metrics,
     }
     print(json.dumps(report) if args.json else json.dumps(report, indent=2))
     return 1 if account.violations else 0

@@ -79,7 +79,7 @@ class FireActor(ludus.Actor):
     def start(self, session: ludus.Session, data: bytes) -> bytes:
         self._who = f"{session} {session.run}"
         self._ledger.note("start", self._who)
-        return b"begun"
+        return b"started"
 
     async def tick(self, data: bytes) -> bytes:
         number = int(data[:8])
@@ -90,8 +90,8 @@ class FireActor(ludus.Actor):
 
     async def end(self, data: bytes, reason: str) -> bytes:
         self._ledger.note("end", self._who, reason)
-        replay = {"who": self._who, "ticks": np.array(self._ticks, np.int64), "reason": reason}
-        await _buffers["fire"].push_async(replay, drop=False)
+        item = {"who": self._who, "ticks": np.array(self._ticks, np.int64), "reason": reason}
+        await _buffers["fire"].push_async(item, drop=False)
         self._ledger.note("pushed", self._who)
         return b"%d" % len(self._ticks)
 
@@ -186,19 +186,19 @@ def kill_workers(trial: Any, until: float, seed: int, counts: Counter[str], ever
 
 
 def check(folder: Path, gateway: Path, taken: list[Any]) -> tuple[list[str], dict[str, Any]]:
-    """What does not fit together, and the figures."""
+    """What does not fit together, and the metrics."""
     faults: list[str] = []
     ran: Counter[tuple[str, str, int]] = Counter()
     calls: dict[tuple[str, str], list[str]] = defaultdict(list)
     pushed: set[tuple[str, str]] = set()
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     answered: set[tuple[str, str, int]] = set()
     began: set[tuple[str, str]] = set()
     stray: set[tuple[str, str]] = set()
     for path in folder.iterdir():
         for line in path.read_text().splitlines():
             words = line.split()
-            told[words[0]] += 1
+            counts[words[0]] += 1
             who = (words[1], words[2])
             match words[0]:
                 case "tick":
@@ -245,12 +245,12 @@ def check(folder: Path, gateway: Path, taken: list[Any]) -> tuple[list[str], dic
         num_ends = sum(call.startswith("end:") for call in seen)
         if num_ends > 1 or (num_ends == 0 and who not in lost):
             faults.append(f"{who} was ended {num_ends} times and is not marked lost")
-    faults += [f"{who} was told to have begun and never did" for who in began if who not in calls]
+    faults += [f"{who} was told to have started and never did" for who in began if who not in calls]
     kept: Counter[tuple[str, str]] = Counter()
-    for replay in taken:
-        session, run = replay["who"].split()
+    for item in taken:
+        session, run = item["who"].split()
         kept[session, run] += 1
-        ticks = replay["ticks"].tolist()
+        ticks = item["ticks"].tolist()
         if ticks != list(range(1, len(ticks) + 1)):
             faults.append(f"the trajectory of {session} {run} is not whole: {ticks}")
     faults += [f"the trajectory of {who} was acknowledged and is missing" for who in pushed if not kept[who]]
@@ -258,16 +258,16 @@ def check(folder: Path, gateway: Path, taken: list[Any]) -> tuple[list[str], dic
         f"the trajectory of {who} is there {count} times" for who, count in kept.items() if count > 1 + (who in stray)
     ]
     faults += [f"{who} has no trajectory and is not lost" for who in calls if not kept[who] and who not in lost]
-    figures = {
+    metrics = {
         "sessions": len(calls),
         "started_again": sum(seen.count("start") > 1 for seen in calls.values()),
         "ticks": sum(ran.values()),
         "answered": len(answered),
         "trajectories": len(taken),
         "ends": dict(reasons),
-        "told": {word: told[word] for word in ("refused", "failed", "vanished", "ended")},
+        "counts": {word: counts[word] for word in ("refused", "failed", "vanished", "ended")},
     }
-    return faults, figures
+    return faults, metrics
 
 
 def main() -> int:
@@ -280,13 +280,13 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ludus-fire-") as scratch:
-        faults, figures = _run(args, Path(scratch))
-    print(f"seed {args.seed}: {json.dumps(figures)}", file=sys.stderr)
+        faults, metrics = _run(args, Path(scratch))
+    print(f"seed {args.seed}: {json.dumps(metrics)}", file=sys.stderr)
     for fault in faults[:20]:
         print(f"FAULT {fault}", file=sys.stderr)
     print(f"{len(faults)} faults", file=sys.stderr)
     if args.json:
-        print(json.dumps({"faults": len(faults), "seed": args.seed, **figures}))
+        print(json.dumps({"faults": len(faults), "seed": args.seed, **metrics}))
     return 1 if faults else 0
 
 
@@ -323,8 +323,8 @@ def _run(args: argparse.Namespace, scratch: Path) -> tuple[list[str], dict[str, 
             taken += batch
     finally:
         trial.close()
-    faults, figures = check(ledgers, trial.folder / "gateway", taken)
-    return faults, {"killed": dict(kills), **figures}
+    faults, metrics = check(ledgers, trial.folder / "gateway", taken)
+    return faults, {"killed": dict(kills), **metrics}
 
 
 if __name__ == "__main__":

@@ -67,17 +67,17 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ludus-soak-") as scratch:
-        told = soak(Path(scratch), args.minutes)
+        run = soak(Path(scratch), args.minutes)
     print(
-        f"{told['minutes']:.1f} minutes at {told['rate']:,} requests/s, half of {told['most']:,}: {told['requests']:,} "
-        f"requests, {told['errors']} errors, {told['versions']} versions, p99 {told['p99_ms']:.2f} ms\n"
-        f"resident: {told['first_mb']:.1f} MB after the warm-up, {told['last_mb']:.1f} MB at the end, slope "
-        f"{told['slope_mb_per_minute']:+.3f} MB/min (bar: below {BAR_MB_PER_MINUTE})",
+        f"{run['minutes']:.1f} minutes at {run['rate']:,} requests/s, half of {run['most']:,}: {run['requests']:,} "
+        f"requests, {run['errors']} errors, {run['versions']} versions, p99 {run['p99_ms']:.2f} ms\n"
+        f"resident: {run['first_mb']:.1f} MB after the warm-up, {run['last_mb']:.1f} MB at the end, slope "
+        f"{run['slope_mb_per_minute']:+.3f} MB/min (bar: below {BAR_MB_PER_MINUTE})",
         file=sys.stderr,
     )
     if args.json:
-        print(json.dumps(told))
-    return 0 if told["slope_mb_per_minute"] < BAR_MB_PER_MINUTE and not told["errors"] else 1
+        print(json.dumps(run))
+    return 0 if run["slope_mb_per_minute"] < BAR_MB_PER_MINUTE and not run["errors"] else 1
 
 
 def soak(scratch: Path, minutes: float) -> dict[str, Any]:

@@ -31,7 +31,7 @@ GIVE_UP_S = 120.0  # time475: nobody is waited for longer
 GIVE_UP_PONG_S = 90 * 60.0
 # What SB3's PPO needed to learn Pong, in environment steps (4 frames each) of its 8 environments together: the first
 # 0.monitor.csv of ppo/PongNoFrameskip-v4_1 in github.com/DLR-RM/rl-trained-agents (March 2021, RL Zoo's settings),
-# where the mean of five of its episodes first is 0 and 18. CleanRL has the same settings and publishes no such figures.
+# where the mean of five of its episodes first is 0 and 18. CleanRL has the same settings and publishes no such metrics.
 PUBLISHED_STEPS = {"pong0": 1_518_464, "pong18": 2_002_476}
 
 
@@ -127,7 +127,7 @@ PEERS = [
     Peer("limit", "limit", "", "pong_limit.py", 0.7, 2),
 ]
 
-TIMES = {"time475", "pong18", "pong0", "start"}  # groups in which the smaller figure wins
+TIMES = {"time475", "pong18", "pong0", "start"}  # groups in which the smaller metric wins
 REPEATS = {"time475": 2, "start": 2}  # turns of a group in each round; these are short and vary more
 GROUPS = ["cartpole", "async", "time475", "pong", "start", "limit"]
 LONG_GROUPS = ["pong18"]  # only where asked for
@@ -182,7 +182,7 @@ class Entry:
     threads: int | None
     command: list[str]
     venv: str
-    figures: list[float] = field(default_factory=list)
+    metrics: list[float] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
     failure: str = ""
 
@@ -191,11 +191,11 @@ class Entry:
         return " ".join(part for part in (self.group, self.name, self.variant) if part)
 
     @property
-    def figure(self) -> float:
-        return median(self.figures)
+    def metric(self) -> float:
+        return median(self.metrics)
 
     def beats(self, other: Entry) -> bool:
-        return self.figure < other.figure if self.group in TIMES else self.figure > other.figure
+        return self.metric < other.metric if self.group in TIMES else self.metric > other.metric
 
 
 def our_entries(group: str, *, quick: bool, variants: list[str]) -> list[Entry]:
@@ -247,16 +247,16 @@ class Race:
         best: Entry | None = None
         for e in self.entries:
             named = e.name == name or (name == "best" and e.name != "ludus")
-            if e.group == group and named and e.figures and variant in ("", e.variant):
+            if e.group == group and named and e.metrics and variant in ("", e.variant):
                 best = e if best is None or e.beats(best) else best
         return best
 
     def derive_pong0(self) -> None:
         """From the runs of `pong18`, when the mean return in training was first 0."""
-        for e in [e for e in self.entries if e.group == "pong18" and e.figures]:
+        for e in [e for e in self.entries if e.group == "pong18" and e.metrics]:
             ratio = PUBLISHED_STEPS["pong0"] / PUBLISHED_STEPS["pong18"]
             seconds = [result["seconds_to_0"] for result in e.results] if e.name == "ludus" else [
-                figure * ratio for figure in e.figures
+                metric * ratio for metric in e.metrics
             ]  # fmt: skip
             if all(second is not None for second in seconds):
                 self.entries.append(Entry("pong0", e.name, e.variant, e.threads, e.command, e.venv, seconds))
@@ -265,16 +265,16 @@ class Race:
         """No more runs for what failed, for slower variants, and for those twice as slow as the best to reach 475."""
         if entry.failure:
             return False
-        if not entry.figures or entry.name == "ludus":
+        if not entry.metrics or entry.name == "ludus":
             return True
         if entry.group == "time475":
             best = self.best("time475", "best")
-            return best is None or entry.figure <= 2 * best.figure
+            return best is None or entry.metric <= 2 * best.metric
         return entry is self.best(entry.group, entry.name)
 
     def _run(self, entry: Entry, when: str) -> None:
         self._runs += 1
-        seed = 1 + len(entry.figures)
+        seed = 1 + len(entry.metrics)
         command = [*entry.command, "--seed", str(seed)]
         if entry.name == "ludus":
             command += ["--project", str(self._folder / f"project{self._runs}")]
@@ -282,17 +282,17 @@ class Race:
         self._stage.children.append(run)
         try:
             result = run.result(timeout_s=GIVE_UP_PONG_S if entry.group == "pong18" else GIVE_UP_S)
-            figure = read_figure(entry, result)
+            metric = read_metric(entry, result)
             if entry.group == "pong18" and entry.name == "ludus":
                 result["seconds_to_0"] = seconds_to(0.0, Path(result["trial"]))
-            if figure <= 0:
+            if metric <= 0:
                 raise BenchmarkError(f"{entry.title} got nothing done: {json.dumps(result)[:500]}")
-            entry.figures.append(figure)
+            entry.metrics.append(metric)
             entry.results.append(result)
-            said = f"{entry.figures[-1]:,.1f}" + (" s" if entry.group in TIMES else " steps/s")
+            said = f"{entry.metrics[-1]:,.1f}" + (" s" if entry.group in TIMES else " steps/s")
         except Late as e:
             if entry.group == "time475":
-                entry.figures.append(math.inf)
+                entry.metrics.append(math.inf)
                 said = str(e)
             else:
                 entry.failure = said = str(e)
@@ -305,7 +305,7 @@ class Race:
         self._progress.step(f"{when}  {entry.title}: {said}")
 
 
-def read_figure(entry: Entry, result: dict[str, Any]) -> float:
+def read_metric(entry: Entry, result: dict[str, Any]) -> float:
     """What the group asks for. To 475 counts, for all, until the evaluation of 20 greedy episodes that reached it."""
     try:
         if entry.group == "pong18" and entry.name != "ludus":
@@ -321,7 +321,7 @@ def read_figure(entry: Entry, result: dict[str, Any]) -> float:
             return float(result["seconds_to_first_update"])
         return float(result.get("train_steps_per_second") or result["steps_per_second"])
     except (KeyError, TypeError) as e:
-        raise BenchmarkError(f"{entry.title} gave no such figure ({e!r}): {json.dumps(result)[:500]}") from None
+        raise BenchmarkError(f"{entry.title} gave no such metric ({e!r}): {json.dumps(result)[:500]}") from None
 
 
 def seconds_to(goal: float, trial: Path) -> float | None:
@@ -348,7 +348,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         race.derive_pong0()
     progress.step("done")
     ratios, best_peers = compare(race)
-    medians = {**figures(race), "best_peers": best_peers}
+    medians = {**metrics(race), "best_peers": best_peers}
     failures = {e.title: e.failure for e in entries if e.failure}
     return {"ratios": ratios, "medians": medians, "versions": versions(entries), "failures": failures}
 
@@ -359,21 +359,21 @@ def compare(race: Race) -> tuple[dict[str, float], dict[str, str]]:
     for ratio in RATIOS:
         ours = race.best(ratio.group, "ludus", ratio.variant)
         theirs = race.best(ratio.peer_group or ratio.group, ratio.peer)
-        if ours and theirs and math.isfinite(ours.figure) and math.isfinite(theirs.figure):
-            quotient = ours.figure / theirs.figure
+        if ours and theirs and math.isfinite(ours.metric) and math.isfinite(theirs.metric):
+            quotient = ours.metric / theirs.metric
             ratios[ratio.name] = round(1 / quotient if ratio.group in TIMES else quotient, 3)
             best_peers[ratio.name] = " ".join(part for part in (theirs.name, theirs.variant) if part)
     return ratios, best_peers
 
 
-def figures(race: Race) -> dict[str, Any]:
-    """By group and contestant: the median, and the figure of each run in its order. null: given up."""
+def metrics(race: Race) -> dict[str, Any]:
+    """By group and contestant: the median, and the metric of each run in its order. null: given up."""
     found: dict[str, Any] = {}
     for e in race.entries:
-        if e.figures:
+        if e.metrics:
             name = f"{e.name} ({e.variant})" if e.variant else e.name
-            runs = [round(x, 2) if math.isfinite(x) else None for x in e.figures]
-            middle = round(e.figure, 2) if math.isfinite(e.figure) else None
+            runs = [round(x, 2) if math.isfinite(x) else None for x in e.metrics]
+            middle = round(e.metric, 2) if math.isfinite(e.metric) else None
             found.setdefault(e.group, {})[name] = {"median": middle, "runs": runs}
             if e.group == "time475" and e.name == "ludus":
                 found["time475"][name]["final_returns"] = [result["eval_return_mean"] for result in e.results]
@@ -381,7 +381,7 @@ def figures(race: Race) -> dict[str, Any]:
                 found["limit"][name]["parts"] = e.results[-1]["parts"]
     start = race.best("start", "ludus", "as typed")
     if start:
-        found["start_seconds"] = round(start.figure, 3)
+        found["start_seconds"] = round(start.metric, 3)
     return found
 
 
@@ -418,10 +418,10 @@ def print_result(result: dict[str, Any]) -> None:
             print(f"  {ratio.name:38}{value:8.2f}{ratio.bar:6}  {result['medians']['best_peers'][ratio.name]}{below}")
 
 
-def shown(figure: float | None) -> str:
-    if figure is None:
+def shown(metric: float | None) -> str:
+    if metric is None:
         return f"> {GIVE_UP_S:.0f}"
-    return f"{figure:,.0f}" if figure >= 200 else f"{figure:.2f}"
+    return f"{metric:,.0f}" if metric >= 200 else f"{metric:.2f}"
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

@@ -16,7 +16,7 @@ import ludus
 
 SHOWN = [0, 2]  # position and angle; 1 and 3 are their velocities
 SETTINGS = {
-    "num_steps": 128,  # how far back the memory is trained to look
+    "num_steps": 128,  # how far back the recurrent state is trained to look
     "minibatch_size": 512,
     "num_epochs": 10,
     "learning_rate": 1e-3,
@@ -43,6 +43,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=60_000)
     steps = parser.parse_args().steps
-    for memory in ("none", "lstm"):
-        run = ludus.train("ppo", f"{__file__}:make", recurrent=memory, steps=steps, seed=1, **SETTINGS)
-        print(f"recurrent={memory}: return {run.result['eval_return_mean']:.1f}; {run.trial_dir}")
+    for recurrent in ("none", "lstm"):
+        run = ludus.train("ppo", f"{__file__}:make", recurrent=recurrent, steps=steps, seed=1, **SETTINGS)
+        print(f"recurrent={recurrent}: return {run.result['eval_return_mean']:.1f}; {run.trial_dir}")

@@ -202,8 +202,8 @@ def test_warnings_of_a_torn_checkpoint_are_seen_in_a_spread_run(
     newest.write_bytes(_halve(newest.read_bytes()))
     caplog.clear()
     assert ludus.resume("t", project=str(tmp_path)).result["steps"] == run.result["steps"]
-    [told] = [message for message in caplog.messages if "is torn" in message]
-    assert told.startswith(f"trainer/0: {newest.name} is torn")
+    [warning] = [message for message in caplog.messages if "is torn" in message]
+    assert warning.startswith(f"trainer/0: {newest.name} is torn")
     (run.trial_dir / "result.json").unlink()
     for checkpoint in (run.trial_dir / "checkpoints").glob("*.ludus"):
         checkpoint.write_bytes(b"")

@@ -112,7 +112,7 @@ def test_a_line_that_was_cut_off_is_not_continued_by_the_next(tmp_path: Path) ->
     assert (tmp_path / "x").read_bytes() == b"one\ntw\nthree\n"
 
 
-def test_a_lock_is_free_at_its_end_though_a_child_forked_meanwhile_has_its_descriptor(tmp_path: Path) -> None:
+def test_a_lock_is_free_at_its_end_though_a_child_forked_before_has_its_descriptor(tmp_path: Path) -> None:
     with files.lock(tmp_path / "lock") as fd:
         of_child = os.dup(fd)  # of the same open file, as a fork's is
     try:

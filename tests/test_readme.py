@@ -45,7 +45,7 @@ def test_its_commands_work_as_written_and_in_order(tmp_path, monkeypatch, capsys
     served = [line for block in serving for line in block]
     assert [line.split()[0] for line in served] == ["ludus", "curl", "curl", "curl", "ludus", "ludus"]
     port = str(free_port())
-    said, told = [], {}
+    said, outputs = [], {}
     with contextlib.ExitStack() as stack:
         asked = [line for line in training if line.split()[1] in ("list", "plot", "evaluate", "resume")]
         for line in [training[0], *asked, *served]:
@@ -66,10 +66,10 @@ def test_its_commands_work_as_written_and_in_order(tmp_path, monkeypatch, capsys
                     said[-1] += new
             else:
                 assert main(words[1:]) == 0, (line, capsys.readouterr().err)
-                told[words[1]] = capsys.readouterr().out
-    assert "cartpole" in told["list"]
-    assert "over 2 episodes" in told["evaluate"]
-    assert "trial " in told["resume"]
+                outputs[words[1]] = capsys.readouterr().out
+    assert "cartpole" in outputs["list"]
+    assert "over 2 episodes" in outputs["evaluate"]
+    assert "trial " in outputs["resume"]
     assert [path.suffix for path in tmp_path.rglob("*.png")] == [".png"]
     if shutil.which("curl") is not None:
         _, _, answer, ended, _ = said

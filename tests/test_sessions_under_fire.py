@@ -15,7 +15,7 @@ def test_the_accounts_of_games_actors_gateway_and_buffer_agree():
     words = [sys.executable, str(SCRIPT), "--sessions", "24", "--seconds", "10", "--kill-every", "3", "--json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr[-4000:]
-    told = json.loads(done.stdout)
-    assert told["faults"] == 0
-    assert sum(told["killed"].values()) >= 1
-    assert told["answered"] > 100
+    report = json.loads(done.stdout)
+    assert report["faults"] == 0
+    assert sum(report["killed"].values()) >= 1
+    assert report["answered"] > 100

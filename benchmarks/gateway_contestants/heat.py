@@ -45,8 +45,8 @@ class Contestant:
         """One slice: at least its `rate`."""
         raise NotImplementedError
 
-    def figures(self) -> dict[str, Any]:
-        """The median of each figure, and the rates of the rounds in their order."""
+    def metrics(self) -> dict[str, Any]:
+        """The median of each metric, and the rates of the rounds in their order."""
         keys = [key for key, value in self.slices[0].items() if isinstance(value, (int, float))]
         found: dict[str, Any] = {key: round(self.median(key), 3) for key in keys}
         found["rounds"] = [round(s["rate"], 1) for s in self.slices]
@@ -153,7 +153,7 @@ class Raw(Contestant):
     def best_setting(self) -> str:
         return max(self.medians, key=lambda name: self.medians[name])
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         return {
             "rate": round(self.rate, 1),
             "rounds": [round(s["settings"][self.best_setting], 1) for s in self.slices],

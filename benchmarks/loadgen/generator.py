@@ -1,7 +1,7 @@
 """Builds and runs `loadgen.cpp`. Standard library only, like `harness`.
 
 generator = LoadGenerator.build(folder)
-figures = generator.run("127.0.0.1", port, seconds=3.0, body_bytes=1024)
+metrics = generator.run("127.0.0.1", port, seconds=3.0, body_bytes=1024)
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LoadGenerator:
         expect_echo: bool = False,
         expect_bytes: int | None = None,
     ) -> dict:
-        """One load; its figures, as the program prints them."""
+        """One load; its metrics, as the program prints them."""
         command = [str(self.program), host, str(port), "--connections", str(connections), "--seconds", str(seconds)]
         command += ["--warmup", str(warmup_s), "--body-bytes", str(body_bytes), "--path", path]
         command += ["--sessions"] if sessions else []

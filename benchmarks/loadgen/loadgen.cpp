@@ -12,7 +12,7 @@
 // that stalls is charged for all that should have been sent meanwhile. Waits run from when it was sent: what a game
 // spends on an answer, which does not play on without it.
 //
-// The last line of stdout is one JSON object. Exit code 0: the load ran; errors, if any, are in the figures. 1: it could
+// The last line of stdout is one JSON object. Exit code 0: the load ran; errors, if any, are in the metrics. 1: it could
 // not run. 2: usage.
 
 #include <fcntl.h>

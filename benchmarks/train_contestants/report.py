@@ -36,9 +36,9 @@ class Report:
         """Since this process was started, imports included."""
         return time.time() - self._start
 
-    def send(self, *packages: str, **figures: Any) -> None:
+    def send(self, *packages: str, **metrics: Any) -> None:
         versions = {name: metadata.version(name) for name in (*packages, "torch", "gymnasium", "numpy")}
-        print(json.dumps({**figures, "versions": versions}), file=self._line, flush=True)
+        print(json.dumps({**metrics, "versions": versions}), file=self._line, flush=True)
 
 
 class Pace:

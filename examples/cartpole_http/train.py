@@ -66,8 +66,8 @@ def main() -> None:
         playing.wait()
     trained_s = time.monotonic() - began
     evaluation = [*game, str(serving.port), "--episodes", str(args.episodes), "--version", "latest"]
-    told = json.loads(subprocess.run(evaluation, check=True, capture_output=True, text=True).stdout)
-    print(json.dumps({"seed": args.seed, "versions": model.step, "train_seconds": round(trained_s, 1), **told}))
+    report = json.loads(subprocess.run(evaluation, check=True, capture_output=True, text=True).stdout)
+    print(json.dumps({"seed": args.seed, "versions": model.step, "train_seconds": round(trained_s, 1), **report}))
     trial.close()
 
 

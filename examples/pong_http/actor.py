@@ -17,7 +17,7 @@ import ludus
 from ludus.data.actions import Discrete
 from ludus.learn import ops
 
-NUM_STEPS = 64  # in one replay
+NUM_STEPS = 64  # in one segment
 GAMMA, LAM = 0.97, 0.95
 HEAD = ops.head_for(Discrete(NUM_MOVES))
 
@@ -44,13 +44,13 @@ class PongActor(ludus.Actor):
         return json.dumps({"move": int(move)}).encode()
 
     async def end(self, data: bytes, reason: str) -> None:
-        told = json.loads(data) if data else {"reward": 0.0, "is_cut_off": True}
-        if reason != "shutdown":  # then training is over, and nobody takes replays any more
-            await self.bring(told["reward"], is_over=True, is_cut_off=told["is_cut_off"])
+        last = json.loads(data) if data else {"reward": 0.0, "is_cut_off": True}
+        if reason != "shutdown":  # then training is over, and nobody takes segments any more
+            await self.bring(last["reward"], is_over=True, is_cut_off=last["is_cut_off"])
         ludus.merge("points", self.points)
 
     async def bring(self, reward: float, *, is_over: bool, is_cut_off: bool = False) -> None:
-        """What the last move brought; a replay is pushed when it is full or the match is over."""
+        """What the last move brought; a segment is pushed when it is full or the match is over."""
         if not self.steps:
             return
         self.points += reward
@@ -58,7 +58,7 @@ class PongActor(ludus.Actor):
         if self.buffer is None:
             self.steps.clear()
             return
-        if len(self.steps) > NUM_STEPS:  # the last is only there for its value; it begins the next replay
+        if len(self.steps) > NUM_STEPS:  # the last is only there for its value; it begins the next segment
             await self.push(self.steps[:-1], after=self.steps[-1]["value"])
             self.steps = self.steps[-1:]
         if is_over:
@@ -67,10 +67,10 @@ class PongActor(ludus.Actor):
 
     async def push(self, steps: list[dict[str, Any]], *, after: float) -> None:
         if steps:
-            await self.buffer.push_async(replay(steps, after), drop=False)
+            await self.buffer.push_async(segment(steps, after), drop=False)
 
 
-def replay(steps: list[dict[str, Any]], after: float) -> dict[str, np.ndarray]:
+def segment(steps: list[dict[str, Any]], after: float) -> dict[str, np.ndarray]:
     """Steps with their advantages, filled up to `NUM_STEPS`; `weight` is 0 for what was filled up."""
     num = len(steps)
     reward = torch.tensor([[step["reward"]] for step in steps], dtype=torch.float32)

@@ -31,18 +31,18 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--games", type=int, default=16)
     parser.add_argument("--versions", type=int, default=120, help="how many to train")
-    parser.add_argument("--replays", type=int, default=32, help="of 64 steps, for one version")
+    parser.add_argument("--segments", type=int, default=32, help="of 64 steps, for one version")
     parser.add_argument("--trainers", type=int, default=1)
     args = parser.parse_args()
 
     trial = ludus.init(project=args.project, trial=args.trial)
     model = ludus.RemoteModel("pong", PongModel(), forward_args=(np.zeros(NUM_FEATURES, np.float32),))
-    ludus.RemoteBuffer("pong", capacity=2 * args.replays)
+    ludus.RemoteBuffer("pong", capacity=2 * args.segments)
     actor = ludus.RemoteActor(port=args.port, route={"follow": 1.0})  # learn from the newest version always
     actor.serve(Actor=PongActor, model="pong", buffer="pong")
     first = model.step
     trainer = ludus.RemoteTrainer(num_workers=args.trainers)
-    trainer.train(train=train_pong, model="pong", buffer="pong", replays=args.replays, versions=args.versions)
+    trainer.train(train=train_pong, model="pong", buffer="pong", segments=args.segments, versions=args.versions)
     gamecore = Path(__file__).parent / "gamecore.py"
     game = subprocess.Popen([sys.executable, str(gamecore), "--url", actor.url, "--games", str(args.games)])
     print(f"training {args.versions} versions with {args.games} games at {actor.url}; Ctrl-C ends it", flush=True)

@@ -15,13 +15,13 @@ EPOCHS, MINIBATCH = 4, 128
 HEAD = ops.head_for(Discrete(NUM_MOVES))
 
 
-def train_pong(model: str, buffer: str, *, replays: int, versions: int) -> None:
+def train_pong(model: str, buffer: str, *, segments: int, versions: int) -> None:
     torch.set_num_threads(1)
     remote_model = ludus.RemoteModel(model)
     net = remote_model.get_model()
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
     source = ludus.PrefetchBuffer(
-        ludus.TorchTensorBuffer(ludus.BatchBuffer(ludus.RemoteBuffer(buffer), batch_size=replays))
+        ludus.TorchTensorBuffer(ludus.BatchBuffer(ludus.RemoteBuffer(buffer), batch_size=segments))
     )
     for number, batch in enumerate(source):
         if number >= versions:

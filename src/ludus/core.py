@@ -15,21 +15,21 @@ How the parts meet:
         server.handle_requests()                         # control commands and calls
         worker._poll()                                   # one short piece of work
 
-How a policy meets a world:
+How a policy meets an env:
 
-    worlds = envs.make("CartPole-v1", num_worlds=64)     # Worlds: 64 copies, stepped together
-    now = worlds.reset(seed=1)                           # TimeStep: what is seen, by row
+    env = envs.make("CartPole-v1", num_envs=64)          # a `VectorEnv`: 64 copies, stepped together
+    now = env.reset(seed=1)                              # TimeStep: what is seen, by row
     while True:
         action = policy(now.obs, now.mask)               # one for each row; ignored where now.active is false
-        now = worlds.step(action)                        # ... .reward, .terminated, .truncated of what was just done
+        now = env.step(action)                           # ... .reward, .terminated, .truncated of what was just done
 
 How an algorithm meets a learner:
 
     policy = Policy(algorithm.policy_spec(env, network)) # a model, and a Head: what its outputs mean as actions
-    action, logp, memory = policy.act(...)               # one step of all rows, greedy or sampled
+    action, logp, state = policy.act(...)                # one step of all rows, greedy or sampled
     update = learner.update(Sample(segment))             # algorithm.targets, .losses, .after_step; the next version
 
-Users write services, workers, worlds and, if they must, a `Names` backend; `ludus.testing` has the conformance kit for
+Users write services, workers, envs and, if they must, a `Names` backend; `ludus.testing` has the conformance kit for
 each. They also write, each with its contract in the file named:
 
     Algorithm, and what it is given: View, Networks, Loss      learn/algorithms/algorithm.py
@@ -52,7 +52,7 @@ from numpy.typing import NDArray
 from ludus.data.actions import ActionSpec
 from ludus.data.nest import Nest
 
-__all__ = ["NameCallback", "Names", "TimeStep", "Watch", "WorkerStatus", "WorldSpec", "Worlds", "WorldsStatistics"]
+__all__ = ["EnvSpec", "NameCallback", "Names", "TimeStep", "VectorEnv", "VectorEnvStats", "Watch", "WorkerStatus"]
 
 NameCallback = Callable[[str, "str | None"], None]
 """Told `(name, value)` when a name appears or changes and `(name, None)` when it is gone."""
@@ -159,42 +159,42 @@ class WorkerStatus(enum.StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorldSpec:
-    """What every agent of a world sees and can do. Agents that differ are padded to the largest by their adapter."""
+class EnvSpec:
+    """What every agent of an env sees and can do. Agents that differ are padded to the largest by their adapter."""
 
     name: str
     obs: Nest  # a nest of `ArraySpec`s, of one agent
     action: ActionSpec
     agents: tuple[str, ...] = ("agent",)
-    state: Nest = None  # a nest of `ArraySpec`s of the whole world, where it tells
+    global_state: Nest = None  # a nest of `ArraySpec`s of the whole env, where it tells
     has_mask: bool = False
 
 
 @dataclass(kw_only=True, slots=True)
 class TimeStep:
-    """One moment of all rows. Row `w * len(agents) + a` is agent `a` of world `w`.
+    """One moment of all rows. Row `w * len(agents) + a` is agent `a` of env `w`.
 
     `reward`, `terminated` and `truncated` tell what the last action led to; all else is about now. When an episode
     ends, `obs` is its final observation and `active` is false; the step after that ignores the row's action, has no
-    reward, and is the `first` of the next episode. In worlds where agents take turns, or leave before the others,
+    reward, and is the `first` of the next episode. In envs where agents take turns, or leave before the others,
     `active` is false for those who cannot act now; a reward that comes to them meanwhile counts for what they did last.
     The arrays may be used again by the next `step`; copy what is to be kept.
     """
 
     obs: Nest  # [R, ...]
     reward: NDArray[np.float32]  # [R]
-    terminated: NDArray[np.bool_]  # [R] the episode ended by the rules of the world
+    terminated: NDArray[np.bool_]  # [R] the episode ended by the rules of the env
     truncated: NDArray[np.bool_]  # [R] it was cut off, by a time limit for example
     first: NDArray[np.bool_]  # [R] obs begins an episode
     active: NDArray[np.bool_]  # [R] the next action counts
-    failed: NDArray[np.bool_]  # [R] the world raised and was begun anew: what this row did lately is void
+    failed: NDArray[np.bool_]  # [R] the env raised and was restarted: what this row did lately is void
     mask: NDArray[np.bool_] | None = None  # [R, choices] which are allowed; never all false
-    state: Nest = None  # [W, ...] of the whole world
+    global_state: Nest = None  # [W, ...] of the whole env
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorldsStatistics:
-    """`num_failures` counts worlds that raised and were begun anew; `last_failure` has the seed and the step."""
+class VectorEnvStats:
+    """`num_failures` counts envs that raised and were restarted; `last_failure` has the seed and the step."""
 
     num_steps: int = 0
     num_episodes: int = 0
@@ -202,18 +202,18 @@ class WorldsStatistics:
     last_failure: str = ""
 
 
-class Worlds(Protocol):
-    """A group of `num_worlds` copies of one world, stepped together; single-agent worlds have one agent.
+class VectorEnv(Protocol):
+    """A group of `num_envs` copies of one env, stepped together; single-agent envs have one agent.
 
     `send` begins a step and `recv` ends it, so that another group can be tended meanwhile; `step` is both.
     """
 
-    spec: WorldSpec
-    num_worlds: int
+    spec: EnvSpec
+    num_envs: int
 
     @property
     def num_rows(self) -> int:
-        """`num_worlds * len(spec.agents)`."""
+        """`num_envs * len(spec.agents)`."""
         ...
 
     def reset(self, seed: int) -> TimeStep:
@@ -227,14 +227,14 @@ class Worlds(Protocol):
     def step(self, action: NDArray[Any]) -> TimeStep: ...
 
     def save(self) -> Nest:
-        """Everything needed to go on exactly from here, as a nest for the codec; `None` if this world cannot tell."""
+        """Everything needed to go on exactly from here, as a nest for the codec; `None` if this env cannot tell."""
         ...
 
     def restore(self, saved: Nest) -> TimeStep:
-        """Go on where `save` was called, in worlds made with the same arguments. Raises `EnvError` if that fails."""
+        """Go on where `save` was called, in envs made with the same arguments. Raises `EnvError` if that fails."""
         ...
 
-    def statistics(self) -> WorldsStatistics: ...
+    def statistics(self) -> VectorEnvStats: ...
 
     def close(self) -> None:
         """Let go of everything. May be called twice."""

@@ -8,7 +8,7 @@
     ├── RpcError                          a call did not bring back a result
     │   ├── DeadlineExceeded (TimeoutError)
     │   ├── Unreachable (ConnectionError) nothing answers there; the call was not run
-    │   ├── OutcomeUnknown                the server was lost after it may have begun the call
+    │   ├── OutcomeUnknown                the server was lost after it may have started the call
     │   ├── Overloaded                    a bounded queue was full; the call was not run
     │   ├── UnknownCommand                no handler has that name; the nearest ones are given
     │   ├── Unauthorised                  a wrong or missing secret; a public address without one
@@ -20,7 +20,7 @@
     ├── WorkerError                       a command does not fit the worker's state
     ├── ProgramError                      a program is malformed, or a run ended because a worker kept dying
     ├── ConfigError (ValueError)          a setting is unknown, of the wrong type or out of range
-    ├── EnvError                          a world cannot be made, stepped or restored
+    ├── EnvError                          an env cannot be made, stepped or restored
     ├── CheckpointError                   a checkpoint is torn, foreign or missing
     ├── TrainingError                     a training run cannot go on; says how to resume it
     └── MissingExtra (ImportError)        an optional library is not installed; the text says what to install
@@ -99,7 +99,7 @@ class Unreachable(RpcError, ConnectionError):
 
 
 class OutcomeUnknown(RpcError):
-    """The server was lost after it may have begun the call; it was not run a second time."""
+    """The server was lost after it may have started the call; it was not run a second time."""
 
 
 class Overloaded(RpcError):
@@ -161,7 +161,7 @@ class ConfigError(LudusError, ValueError):
 
 
 class EnvError(LudusError):
-    """A world cannot be made, stepped or restored."""
+    """An env cannot be made, stepped or restored."""
 
 
 class CheckpointError(LudusError):

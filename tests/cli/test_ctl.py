@@ -173,7 +173,7 @@ def test_a_worker_that_was_asked_to_exit_is_listed_as_gone(ctl: Any) -> None:
     assert rows(out)["counter/0"][0] == "running"
 
 
-def test_a_worker_that_went_before_it_could_answer_did_as_told(tmp_path: Path) -> None:
+def test_a_worker_that_went_before_it_could_answer_did_what_was_asked(tmp_path: Path) -> None:
     program = Program("ctl")
     program.add("hasty", Hasty, restarts=RestartPolicy(max_restarts=0))
     with (

@@ -56,16 +56,16 @@ def test_the_demo_of_calls_kills_a_worker_and_shows_that_calls_go_on(
     assert "Not as it should be" not in out
 
 
-def figures(pid: int, num_calls: int) -> dict[str, object]:
+def stats(pid: int, num_calls: int) -> dict[str, object]:
     return {"pid": pid, "batches": {"score": [num_calls, num_calls]}}
 
 
 def seen_with(*, back: bool, went_on: int) -> demo_calls.Seen:
     seen = demo_calls.Seen()
     seen.killed_at, seen.killed_pid, seen.noticed_at = time.monotonic(), 1, time.monotonic()
-    seen.figures["player/0"] = {"pid": 9, "batches": {}, "num_calls": went_on}
-    seen.take([Outcome("oracle/1", figures(pid=2 if back else 1, num_calls=5))])
-    seen.figures["player/0"]["num_calls"] += 1
+    seen.stats["player/0"] = {"pid": 9, "batches": {}, "num_calls": went_on}
+    seen.take([Outcome("oracle/1", stats(pid=2 if back else 1, num_calls=5))])
+    seen.stats["player/0"]["num_calls"] += 1
     return seen
 
 
@@ -78,18 +78,18 @@ def test_the_demo_of_calls_fails_unless_calls_went_on_and_the_worker_came_back(
 
 def test_rates_are_differences_between_two_looks_at_one_process() -> None:
     seen = demo_calls.Seen()
-    seen.take([Outcome("oracle/0", figures(pid=1, num_calls=100))])
+    seen.take([Outcome("oracle/0", stats(pid=1, num_calls=100))])
     assert seen.rates == {}
     seen._taken_at["oracle/0"] -= 1.0
-    seen.take([Outcome("oracle/0", figures(pid=1, num_calls=300))])
+    seen.take([Outcome("oracle/0", stats(pid=1, num_calls=300))])
     assert seen.rates["oracle/0"] == pytest.approx(200, rel=0.05)
-    seen.take([Outcome("oracle/0", figures(pid=2, num_calls=7))])
+    seen.take([Outcome("oracle/0", stats(pid=2, num_calls=7))])
     assert seen.rates == {}
     seen.take([Outcome("oracle/0", error=RuntimeError("gone"))])
     assert seen.rates == {}
 
 
-def test_a_crash_is_noted_when_it_is_told() -> None:
+def test_a_crash_is_noted_when_it_is_reported() -> None:
     seen = demo_calls.Seen()
     seen.on_event(supervisor.Event(kind=supervisor.EventKind.CRASHED, worker="oracle/0", text=""))
     assert seen.noticed_at is None

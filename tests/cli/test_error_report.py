@@ -104,7 +104,7 @@ def test_a_bug_in_a_spread_run_is_shown_once_with_its_line(tmp_path: Path) -> No
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("where", [(), ("--simulators", "1")], ids=["embedded", "spread"])
-def test_an_env_that_raises_now_and_then_is_told_of_with_seed_step_and_line(
+def test_an_env_that_raises_now_and_then_is_reported_with_seed_step_and_line(
     where: tuple[str, ...], tmp_path: Path
 ) -> None:
     buggy = "return 1.0 if self.num_steps != 7 or np.random.random() < 0.9 else {}['no']"
@@ -114,9 +114,9 @@ def test_an_env_that_raises_now_and_then_is_told_of_with_seed_step_and_line(
     )
     assert done.returncode == 0
     assert done.stderr.count("game.py:18 in reward: return 1.0 if") == 1
-    [told] = [line for line in done.stderr.splitlines() if "raised KeyError: 'no' (seed " in line]
-    assert ", step 7)" in told or ", step 6)" in told
-    assert told.startswith("simulator/0: ") == bool(where)
+    [message] = [line for line in done.stderr.splitlines() if "raised KeyError: 'no' (seed " in line]
+    assert ", step 7)" in message or ", step 6)" in message
+    assert message.startswith("simulator/0: ") == bool(where)
     assert len([line for line in done.stderr.splitlines() if " of 1,000 steps " not in line]) < 8
 
 

@@ -51,14 +51,14 @@ def test_a_fake_actor_serves_until_it_is_interrupted_and_tells_how_much() -> Non
         assert process.wait(10) == 0
 
 
-def test_games_play_against_a_fake_actor_and_its_costs_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_games_play_against_a_fake_actor_and_its_costs_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with fake_actor("--echo") as (process, url):
         assert main(["fake-game", "--url", url, "--games", "2,4", "--ticks", "50", "--json"]) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert [run["games"] for run in told["runs"]] == [2, 4]
-        assert [run["num_requests"] for run in told["runs"]] == [2 * 52, 4 * 52]
-        assert told["runs"][0]["server"]["num_processes"] == 1
-        assert told["runs"][0]["server"]["memory_mib"] > 5
+        report = json.loads(capsys.readouterr().out)
+        assert [run["games"] for run in report["runs"]] == [2, 4]
+        assert [run["num_requests"] for run in report["runs"]] == [2 * 52, 4 * 52]
+        assert report["runs"][0]["server"]["num_processes"] == 1
+        assert report["runs"][0]["server"]["memory_mib"] > 5
         assert process.poll() is None
         assert main(["fake-game", "--url", url, "--games", "2", "--ticks", "5"]) == 0
     out = capsys.readouterr().out
@@ -111,12 +111,12 @@ def test_a_number_of_games_that_is_none_is_refused(games: str, capsys: pytest.Ca
 def test_an_argument_that_cannot_be_is_refused_in_words(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = line.split()
     assert main([*words, "--seconds", "0"] if words[0] == "fake-actor" and "--seconds" not in words else words) == 2
-    told = capsys.readouterr().err
-    assert words[1].removeprefix("--").partition("-")[0] in told
-    assert "Traceback" not in told
+    output = capsys.readouterr().err
+    assert words[1].removeprefix("--").partition("-")[0] in output
+    assert "Traceback" not in output
 
 
-def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_taken_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["fake-actor", "--port", str(port), "--seconds", "0.1"]) == 2
@@ -153,9 +153,12 @@ def test_a_server_that_does_not_conform_fails_and_json_tells_why(capsys: pytest.
         assert (
             main(["conformance", "--url", url, "--token", "T", "--only", "token", "--only", "healthz", "--json"]) == 1
         )
-    told = json.loads(capsys.readouterr().out)
-    assert not told["passed"]
-    assert {finding["code"]: finding["outcome"] for finding in told["findings"]} == {"token": "fail", "healthz": "pass"}
+    report = json.loads(capsys.readouterr().out)
+    assert not report["passed"]
+    assert {finding["code"]: finding["outcome"] for finding in report["findings"]} == {
+        "token": "fail",
+        "healthz": "pass",
+    }
 
 
 def test_conformance_without_a_server_is_an_error_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from ludus.cli.main import main
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"ludus {ludus.__version__}\n"
 
@@ -53,7 +53,7 @@ def test_an_unknown_option_is_an_error(capsys: pytest.CaptureFixture[str]) -> No
         (["serve", "t"], "torch", "pip install 'ludus[train]'"),
     ],
 )
-def test_what_is_not_installed_is_told_before_anything_begins(
+def test_what_is_not_installed_is_reported_before_anything_begins(
     words: list[str],
     module: str,
     said: str,
@@ -153,12 +153,12 @@ sys.exit(", ".join({{"torch", "ray"}} & set(sys.modules)))
 
 
 @pytest.mark.parametrize(("code", "expected"), [(None, 1), (0, 1), (7, 1), ("no display", 1), (143, 143)])
-def test_what_calls_exit_within_a_command_is_told_of_unless_it_was_a_signal(
+def test_what_calls_exit_within_a_command_is_reported_unless_it_was_a_signal(
     code: object, expected: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("ludus.cli.listing.run", lambda args: sys.exit(code))
     assert main(["list"]) == expected
-    told = capsys.readouterr().err
-    assert told == (
+    output = capsys.readouterr().err
+    assert output == (
         "" if expected == 143 else f"ludus list: something that it ran called sys.exit({code!r}), which ended it.\n"
     )

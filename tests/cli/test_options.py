@@ -85,7 +85,7 @@ def test_help_shows_what_each_is_and_its_default(capsys: pytest.CaptureFixture[s
     assert "--stop-at X end there (default: none)" in out
 
 
-def test_fields_can_be_left_out_and_those_added_are_told() -> None:
+def test_fields_can_be_left_out_and_those_added_are_reported() -> None:
     parser = argparse.ArgumentParser()
     added = options.add_options(parser, Settings(), without=("name", "flow"))
     assert added == ["num_steps", "learning_rate", "hidden", "anneal", "shared", "stop_at"]

@@ -71,7 +71,7 @@ def test_the_process_began_before_now_and_not_long_ago() -> None:
     assert 0.0 < time.time() - outcome.process_began() < 3600.0
 
 
-def test_episodes_that_were_cut_off_and_evaluations_that_failed_are_told(
+def test_episodes_that_were_cut_off_and_evaluations_that_failed_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _follow(lambda *_: Ended(eval_cut_off=7), project=tmp_path)
@@ -122,7 +122,7 @@ def test_a_few_episodes_are_not_enough_to_say_so(tmp_path: Path, capsys: pytest.
     returns = {"eval_return_mean": 100.0, "eval_sampled_return_mean": 1.0, "eval_return_std": 0.0}
     for few in ({"eval_episodes": 9}, {"eval_sampled_episodes": 9}):
         counts = {"eval_sampled_return_std": 0.0, "eval_sampled_episodes": 100, **few}
-        _follow(lambda on_progress, on_status, told=returns | counts: Ended(**told), project=tmp_path)
+        _follow(lambda on_progress, on_status, values=returns | counts: Ended(**values), project=tmp_path)
         assert "differ a lot" not in capsys.readouterr().out
 
 

@@ -49,6 +49,6 @@ def test_answers_that_differ_are_counted_and_end_it_with_1(log, actor, num_diffe
     assert main(words) == num_different
     assert f"1 sessions, 7 steps: {num_different} answers differ" in capsys.readouterr().out
     assert main([*words, "--json"]) == num_different
-    told = json.loads(capsys.readouterr().out)
-    assert (told["sessions"], told["steps"], told["different"]) == (1, 7, num_different)
-    assert (told["first_difference"] is None) == (num_different == 0)
+    report = json.loads(capsys.readouterr().out)
+    assert (report["sessions"], report["steps"], report["different"]) == (1, 7, num_different)
+    assert (report["first_difference"] is None) == (num_different == 0)

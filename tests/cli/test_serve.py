@@ -41,11 +41,11 @@ def play(url, session, *, msgpack=False, steps=20):
             if msgpack:
                 import msgspec
 
-                told = msgspec.msgpack.decode(game.tick(msgspec.msgpack.encode({"obs": obs.tobytes()})))
+                answer = msgspec.msgpack.decode(game.tick(msgspec.msgpack.encode({"obs": obs.tobytes()})))
             else:
-                told = json.loads(game.tick(json.dumps(obs.tolist()).encode()))
-            actions.append(told["action"])
-            obs, _reward, terminated, _truncated, _ = env.step(told["action"])
+                answer = json.loads(game.tick(json.dumps(obs.tolist()).encode()))
+            actions.append(answer["action"])
+            obs, _reward, terminated, _truncated, _ = env.step(answer["action"])
             if terminated:
                 break
         versions = dict(game.versions)
@@ -81,7 +81,7 @@ def test_a_port_that_there_is_not_is_refused(capsys):
 
 
 @pytest.mark.parametrize("what", ["missing", "no PEM", "not of each other"])
-def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(what, tmp_path):
+def test_a_certificate_that_cannot_be_used_is_reported_before_anything_starts(what, tmp_path):
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     if what == "no PEM":
         cert.write_text("x")
@@ -120,7 +120,7 @@ def test_a_version_that_no_model_has_is_refused(version, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["nofile", "."])
-def test_a_recording_that_cannot_be_read_is_told(name, tmp_path, capsys):
+def test_a_recording_that_cannot_be_read_is_reported(name, tmp_path, capsys):
     assert main(["replay", str(tmp_path / name)]) == 2
     assert "cannot be read" in capsys.readouterr().err
 
@@ -144,9 +144,9 @@ def test_a_trained_trial_is_served_promoted_rolled_back_and_played_again(tmp_pat
     def serve(*more):
         words = [sys.executable, "-m", "ludus.cli.main", "serve", str(folder), "--port", "0", "--json", *more]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        told = process.stdout.readline()
-        assert told, "it did not come up"
-        return process, json.loads(told)["url"]
+        report = process.stdout.readline()
+        assert report, "it did not come up"
+        return process, json.loads(report)["url"]
 
     process, url = serve("--record")
     try:
@@ -174,8 +174,8 @@ def test_a_trained_trial_is_served_promoted_rolled_back_and_played_again(tmp_pat
     (log,) = (folder / "recordings").iterdir()
     capsys.readouterr()
     assert main(["replay", str(log), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["sessions"], told["different"]) == (5, 0)
+    report = json.loads(capsys.readouterr().out)
+    assert (report["sessions"], report["different"]) == (5, 0)
     ludus.trial.current.current().close()
 
     store.tag("policy", "candidate", 1)

@@ -42,7 +42,7 @@ def _interrupt_after_first_checkpoint(folder: Path, *words: str) -> tuple[int, s
     return child.returncode, err
 
 
-def test_a_run_is_told_as_json_and_can_be_listed_evaluated_and_plotted(tmp_path: Path) -> None:
+def test_a_run_is_reported_as_json_and_can_be_listed_evaluated_and_plotted(tmp_path: Path) -> None:
     words = ["train", "ppo", "CartPole-v1", "--steps", "512", "--seed", "3", "--trial", "monday", "--json", *SMALL]
     done = _ludus(tmp_path, *words)
     result = json.loads(done.stdout.splitlines()[-1])
@@ -52,8 +52,8 @@ def test_a_run_is_told_as_json_and_can_be_listed_evaluated_and_plotted(tmp_path:
     assert result["eval_episodes"] == 2
     assert 0.1 < result["seconds_to_first_update"] < 60
     assert "ended" in _ludus(tmp_path, "list").stdout
-    told = json.loads(_ludus(tmp_path, "evaluate", "monday", "--episodes", "3", "--json").stdout)
-    assert told["episodes"] == 3
+    report = json.loads(_ludus(tmp_path, "evaluate", "monday", "--episodes", "3", "--json").stdout)
+    assert report["episodes"] == 3
     assert "over 3 episodes" in _ludus(tmp_path, "evaluate", "monday", "--episodes", "3").stdout
     short = _ludus(
         tmp_path, "evaluate", "monday", "--episodes", "3", "--env-args", '{"max_episode_steps": 5}', "--json"
@@ -72,9 +72,9 @@ def test_of_a_game_between_agents_evaluate_tells_each_ones_return_and_the_games_
     env = f"{Path(__file__).parent.parent / 'experiment' / 'games.py'}:higher"
     words = ["train", "ppo", env, "--steps", "512", "--trial", "game", *SMALL]
     assert "against random play: won" in _ludus(tmp_path, *words).stdout
-    told = json.loads(_ludus(tmp_path, "evaluate", "game", "--episodes", "4", "--json").stdout)
-    assert told["return_mean/left"] == -told["return_mean/right"]
-    assert 0.0 <= told["vs_random"] <= 1.0
+    report = json.loads(_ludus(tmp_path, "evaluate", "game", "--episodes", "4", "--json").stdout)
+    assert report["return_mean/left"] == -report["return_mean/right"]
+    assert 0.0 <= report["vs_random"] <= 1.0
     said = _ludus(tmp_path, "evaluate", "game", "--episodes", "4").stdout
     assert "by agent: left" in said
     assert "of 4 games, each side played equally" in said

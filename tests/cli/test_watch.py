@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two short trials: one of a world with a picture, one of a world without."""
+    """Two short trials: one of an env with a picture, one of an env without."""
     folder = tmp_path_factory.mktemp("project")
     small = {"project": str(folder), "steps": 300, "num_envs": 2, "num_steps": 32, "eval_episodes": 0, "threads": 1}
     training.train("ppo", "CartPole-v1", trial="cart", **small)
@@ -69,9 +69,9 @@ def test_a_gif_of_the_episode_is_saved(project: Path, tmp_path: Path, capsys: py
     image = pytest.importorskip("PIL.Image")
     path = tmp_path / "new" / "cart.gif"
     assert main(["watch", "cart", "--project", str(project), "--gif", str(path)]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[-1] == str(path)
-    num_steps = int(told[0].split()[-2])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == str(path)
+    num_steps = int(lines[0].split()[-2])
     with image.open(path) as gif:
         shown_ms = 0.0
         for number in range(gif.n_frames):  # equal frames that follow each other have become one, shown for longer
@@ -82,7 +82,7 @@ def test_a_gif_of_the_episode_is_saved(project: Path, tmp_path: Path, capsys: py
         assert gif.info["loop"] == 0
 
 
-def test_a_world_without_a_picture_says_so(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_env_without_a_picture_says_so(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", "dark", "--project", str(project)]) == 2
     err = capsys.readouterr().err
     assert "cannot be watched, because it has no picture" in err
@@ -91,34 +91,34 @@ def test_a_world_without_a_picture_says_so(project: Path, capsys: pytest.Capture
 
 def test_envpool_says_at_once_that_it_has_no_picture() -> None:
     with pytest.raises(errors.EnvError, match="EnvPool plays without one"):
-        watching.VisibleWorld("envpool:CartPole-v1")
+        watching.VisibleEnv("envpool:CartPole-v1")
 
 
-def test_a_world_of_ones_own_is_drawn_as_it_draws_itself() -> None:
-    with watching.VisibleWorld(f"{EXAMPLES / 'own_environment.py'}:make", size=5) as world:
-        world.worlds.reset(1)
-        assert world.frame().shape == (120, 120, 3)
-        assert world.fps == 12
+def test_an_env_of_ones_own_is_drawn_as_it_draws_itself() -> None:
+    with watching.VisibleEnv(f"{EXAMPLES / 'own_environment.py'}:make", size=5) as env:
+        env.vector_env.reset(1)
+        assert env.frame().shape == (120, 120, 3)
+        assert env.fps == 12
 
 
 def test_several_agents_are_watched_together(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pettingzoo")
     from ludus.learn.policies.policy import Policy, PolicySpec
 
-    with watching.VisibleWorld("pettingzoo:connect_four_v3") as world:
-        spec = world.worlds.spec
+    with watching.VisibleEnv("pettingzoo:connect_four_v3") as env:
+        spec = env.vector_env.spec
         policy = Policy(PolicySpec(obs=spec.obs, action=spec.action), seed=1)
-        returns = watch.show_episodes(world, policy, seeds=[1], greedy=False)
+        returns = watch.show_episodes(env, policy, seeds=[1], greedy=False)
     assert returns == [0.0]  # one wins what the other loses
     assert capsys.readouterr().out.startswith("episode 1: return ")
 
 
 def test_atari_is_slowed_down_by_the_frames_it_skips() -> None:
     pytest.importorskip("ale_py")
-    with watching.VisibleWorld("ALE/Pong-v5") as world:
-        world.worlds.reset(1)
-        assert world.frame().shape == (210, 160, 3)
-        assert world.fps == 15
+    with watching.VisibleEnv("ALE/Pong-v5") as env:
+        env.vector_env.reset(1)
+        assert env.frame().shape == (210, 160, 3)
+        assert env.fps == 15
 
 
 # ---- the terminal
@@ -177,9 +177,9 @@ def test_the_cursor_comes_back_when_watching_is_interrupted() -> None:
 def test_an_episode_is_drawn_where_there_is_a_terminal(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     out = Terminal()
-    with watching.VisibleWorld("CartPole-v1") as world:
+    with watching.VisibleEnv("CartPole-v1") as env:
         policy = watching.untrained_policy(project / "cart")
-        watch.show_episodes(world, policy, seeds=[1], fps=1000.0, max_steps=5, out=out)
+        watch.show_episodes(env, policy, seeds=[1], fps=1000.0, max_steps=5, out=out)
     assert "▀" in out.getvalue()
     assert "CartPole-v1   step 0   return 0.0" in out.getvalue()
     assert out.getvalue().endswith("episode 1: return 5.0 in 5 steps, and cut there\n")

@@ -82,7 +82,7 @@ def test_this_nest_comes_back_as_it_was(nest):
     nests.assert_same(roundtrip(nest), nest)
 
 
-def test_titles_of_fields_are_told_apart_although_the_dtypes_are_equal():
+def test_titles_of_fields_are_distinguished_although_the_dtypes_are_equal():
     for dtype in (np.dtype([("a", "f4")]), np.dtype([(("title", "a"), "f4")]), np.dtype([("a", "f4")])):
         assert roundtrip(np.zeros(1, dtype)).dtype.fields == dtype.fields
 

@@ -9,7 +9,7 @@ from ludus.data.lookup import load_attribute, user_files
 from ludus.errors import ConfigError
 
 
-def test_a_file_that_raises_once_is_loaded_anew_when_it_is_mended(tmp_path: Path) -> None:
+def test_a_file_that_raises_once_is_loaded_again_when_it_is_fixed(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("raise RuntimeError('broken')\n")
     for _try in range(2):
@@ -41,7 +41,7 @@ def test_a_file_imports_what_lies_beside_it_when_it_is_loaded_and_when_it_is_cal
         ("no/such/file.py:x", "no file"),
     ],
 )
-def test_what_is_missing_is_told(text: str, said: str) -> None:
+def test_what_is_missing_is_reported(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load_attribute(text, what="model")
 

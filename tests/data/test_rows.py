@@ -46,7 +46,7 @@ def test_the_order_of_keys_is_of_no_matter() -> None:
         ((X, [Y]), {}),
     ],
 )
-def test_what_is_not_alike_is_told(given: tuple) -> None:
+def test_what_is_not_alike_is_reported(given: tuple) -> None:
     layout = RowLayout.of((X, Y), {})
     assert layout.take(*given) is None
     with pytest.raises(errors.SpecError, match=r"forward_args.*float32\[2, 3\]"):

@@ -21,7 +21,7 @@ def make(num_rows: int, *, version: int, seed: int = 0, num_steps: int = 4) -> S
         num_rows,
         obs={"a": ArraySpec((3,), np.float32), "b": ArraySpec((), np.int64)},
         action=Discrete(2),
-        memory=ArraySpec((5,), np.float32),
+        state=ArraySpec((5,), np.float32),
         has_mask=True,
     )
     for leaf in nests.leaves(segment.to_nest()):
@@ -37,9 +37,9 @@ def test_joined_segments_have_the_rows_of_all_in_order_and_the_oldest_version() 
     assert (joined.num_steps, joined.num_rows) == (4, 6)
     assert joined.version.tolist() == [5, 6, 7, 8]
     for name, value in joined.to_nest().items():
-        if name in ("version", "state"):
+        if name in ("version", "global_state"):
             continue
-        axis = 0 if name == "memory" else 1
+        axis = 0 if name == "state" else 1
         for index, leaf in enumerate(nests.leaves(value)):
             expected = np.concatenate([nests.leaves(getattr(part, name))[index] for part in parts], axis)
             assert np.array_equal(leaf, expected), name
@@ -56,9 +56,7 @@ def test_only_steps_at_which_a_row_acts_count_and_the_last_observation_is_no_ste
     assert segment.num_active == 2
 
 
-@pytest.mark.parametrize(
-    "name", ["obs", "first", "active", "action", "logp", "terminated", "mask", "version", "memory"]
-)
+@pytest.mark.parametrize("name", ["obs", "first", "active", "action", "logp", "terminated", "mask", "version", "state"])
 def test_what_has_other_axes_is_no_segment(name: str) -> None:
     nest = make(2, version=0).to_nest()
     assert Segment.from_nest(nest).num_rows == 2

@@ -110,7 +110,7 @@ def play_row(lengths, *, num_steps=4, terminated=True):
         segments.append(made.end(last, reward=float(length), terminated=terminated))
         assert (made.num_active, made.total_reward) == (length, length * (length + 1) / 2)
         assert not made.is_torn
-        assert not made.is_begun
+        assert not made.has_started
     return [segment for segment in segments if segment is not None]
 
 
@@ -180,7 +180,7 @@ def test_an_observation_that_was_not_acted_on_ends_the_episode_there(num_before)
     segments.append(made.end(terminated=False))
     is_at_border = num_before in (4, 8)
     assert made.is_torn == is_at_border
-    assert not made.is_begun
+    assert not made.has_started
     for t in range(12):
         segments.append(made.see(np.full(2, t, np.float32), reward=1.0))
         made.act(1, 0.0, version=2)

@@ -69,13 +69,13 @@ def fresh_default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("fresh_default")
 def test_name_resolve_has_the_whole_contract_as_functions() -> None:
-    told: list[tuple[str, str | None]] = []
+    calls: list[tuple[str, str | None]] = []
     name_resolve.add("a/b", "1", ttl=5.0)
     name_resolve.add("a/b", "2", replace=True)
     assert name_resolve.get("a/b") == name_resolve.wait("a/b", 1.0) == "2"
     assert name_resolve.find_subtree("a") == ["a/b"]
     assert name_resolve.get_subtree("a") == ["2"]
-    watch = name_resolve.watch_names("a/c", lambda name, value: told.append((name, value)))
+    watch = name_resolve.watch_names("a/c", lambda name, value: calls.append((name, value)))
     name_resolve.delete("a/b")
     name_resolve.add("a/c", "3")
     name_resolve.clear_subtree("a")

@@ -8,7 +8,7 @@ import pytest
 
 from ludus import discovery, errors
 from ludus.discovery.http import HttpClient
-from ludus.testing.names import Told
+from ludus.testing.names import Recorder
 
 from . import servers
 
@@ -21,13 +21,13 @@ def revision(port: int) -> int:
 def test_etcd_keeps_leases_through_renewals_and_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     port = servers.free_port()
     command = servers.etcd_command(port, tmp_path, election_ms=1000)
-    names, told = discovery.connect(f"etcd://127.0.0.1:{port}"), Told()
+    names, recorder = discovery.connect(f"etcd://127.0.0.1:{port}"), Recorder()
     with servers.running(command, port=port, folder=tmp_path):
         names.add("a/plain", "2")
         names.add("a/lease", "1", ttl=1.0)
         assert "lapse within 2.5 s" in caplog.text, "two seconds is this server's shortest lease"
-        names.watch_names("a/", told)
-        told.expect({"a/lease": "1", "a/plain": "2"})
+        names.watch_names("a/", recorder)
+        recorder.expect({"a/lease": "1", "a/plain": "2"})
         before = revision(port)
         time.sleep(1.0)
         assert revision(port) == before, "a renewal writes nothing to etcd's history"
@@ -36,7 +36,7 @@ def test_etcd_keeps_leases_through_renewals_and_a_restart(tmp_path: Path, caplog
     with servers.running(command, port=port, folder=tmp_path):
         assert names.wait("a/lease", timeout=5.0) == "1"
         names.add("a/late", "3")
-        told.expect({"a/lease": "1", "a/plain": "2", "a/late": "3"})
+        recorder.expect({"a/lease": "1", "a/plain": "2", "a/late": "3"})
         names.close()
         again = discovery.connect(f"etcd://127.0.0.1:{port}")
         assert again.find_subtree("a") == ["a/late", "a/plain"]

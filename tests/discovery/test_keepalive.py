@@ -65,7 +65,7 @@ def test_a_dropped_lease_is_renewed_no_more(backend: Backend, keepalive: Unthrea
     assert backend.renewed == []
 
 
-def test_an_outage_is_survived_and_told_of_twice(
+def test_an_outage_is_survived_and_reported_twice(
     backend: Backend, keepalive: UnthreadedKeepAlive, caplog: pytest.LogCaptureFixture
 ) -> None:
     keepalive.hold("a", lease(30.0))

@@ -7,18 +7,18 @@ import pytest
 import redis
 
 from ludus import discovery, errors
-from ludus.testing.names import Told
+from ludus.testing.names import Recorder
 
 from . import servers
 
 
 def test_leases_and_watches_survive_a_restart_that_forgets_everything(tmp_path: Path) -> None:
     port = servers.free_port()
-    names, told = discovery.connect(f"redis://127.0.0.1:{port}"), Told()
+    names, recorder = discovery.connect(f"redis://127.0.0.1:{port}"), Recorder()
     with servers.running(servers.redis_command(port), port=port, folder=tmp_path):
         names.add("a/lease", "1", ttl=0.6)
-        names.watch_names("a/", told)
-        told.expect({"a/lease": "1"})
+        names.watch_names("a/", recorder)
+        recorder.expect({"a/lease": "1"})
     time.sleep(0.7)  # longer than the ttl
     with pytest.raises(errors.DiscoveryError, match="Redis"):
         names.get("a/lease")
@@ -37,11 +37,11 @@ def test_what_is_not_ours_is_left_alone_and_the_order_is_tidied(tmp_path: Path) 
     ):
         names = discovery.connect(f"redis://127.0.0.1:{port}/0")
         client.set("a/b", "somebody's")
-        client.set("ludus:name:a/odd", "not a record")
-        client.zadd("ludus:names", {"a/odd": 0, "a/expired": 0})
+        client.set("ludus:name:a/invalid", "not a record")
+        client.zadd("ludus:names", {"a/invalid": 0, "a/expired": 0})
         names.add("a/c", "1")
         assert names.find_subtree("a") == ["a/c"]
-        assert client.zrange("ludus:names", 0, -1) == [b"a/c", b"a/odd"]
+        assert client.zrange("ludus:names", 0, -1) == [b"a/c", b"a/invalid"]
         names.clear_subtree("a")
         assert client.get("a/b") == b"somebody's"
         names.close()

@@ -9,7 +9,7 @@ import pytest
 from ludus import discovery, errors
 from ludus.discovery.registry import RegistryServer, _ListeningClock
 from ludus.rpc import address
-from ludus.testing.names import Told, eventually
+from ludus.testing.names import Recorder, eventually
 
 from . import servers
 
@@ -29,16 +29,16 @@ def from_elsewhere(url: str) -> str:
     return f"{front}{mark}{seen}"
 
 
-def test_watchers_are_told_at_once(server: RegistryServer) -> None:
+def test_watchers_are_notified_at_once(server: RegistryServer) -> None:
     watching, adding = discovery.connect(server.url), discovery.connect(server.url)
-    told = Told()
-    watching.watch_names("a/", told)
+    recorder = Recorder()
+    watching.watch_names("a/", recorder)
     eventually(lambda: server.statistics().num_watches == 1)
     delays = []
     for number in range(5):
         adding.add(f"a/{number}", "1")
         began = time.monotonic()
-        while len(told.calls) <= number:
+        while len(recorder.calls) <= number:
             assert time.monotonic() - began < 60.0
             time.sleep(0.0005)
         delays.append(time.monotonic() - began)
@@ -53,13 +53,13 @@ def test_other_hosts_reach_it_over_tcp_with_the_secret_that_is_in_its_url() -> N
     server = RegistryServer(0, secret="of this/test?")
     server.start()
     url = from_elsewhere(server.url)
-    names, told = discovery.connect(url), Told()
+    names, recorder = discovery.connect(url), Recorder()
     names.add("a/b", "1", ttl=0.6)
-    names.watch_names("a/", told)
-    told.expect({"a/b": "1"})
+    names.watch_names("a/", recorder)
+    recorder.expect({"a/b": "1"})
     time.sleep(0.8)
     names.add("a/c", "x" * 100_000)
-    told.expect({"a/b": "1", "a/c": "x" * 100_000}, within_s=30.0)
+    recorder.expect({"a/b": "1", "a/c": "x" * 100_000}, within_s=30.0)
     names.close()
     stranger = discovery.connect(url.replace("this", "that"))
     with pytest.raises(errors.DiscoveryError):
@@ -72,18 +72,18 @@ def test_a_lease_and_a_watch_survive_a_restart_of_the_registry() -> None:
     port = servers.free_port()
     server = RegistryServer(port)
     server.start()
-    names, told = discovery.connect(f"registry://127.0.0.1:{port}"), Told()
+    names, recorder = discovery.connect(f"registry://127.0.0.1:{port}"), Recorder()
     names.add("a/lease", "1", ttl=0.6)
     names.add("a/plain", "2")
-    names.watch_names("a/", told)
-    told.expect({"a/lease": "1", "a/plain": "2"})
+    names.watch_names("a/", recorder)
+    recorder.expect({"a/lease": "1", "a/plain": "2"})
     server.close()
     with pytest.raises(errors.DiscoveryError):
         names.get("a/plain")
     server = RegistryServer(port)
     server.start()
     assert names.wait("a/lease", timeout=60.0) == "1"
-    told.expect({"a/lease": "1", "a/plain": None})
+    recorder.expect({"a/lease": "1", "a/plain": None})
     names.close()
     server.close()
 

@@ -32,7 +32,7 @@ def test_a_difference_is_found_within_a_second_at_once_and_closely_after_many(of
     assert abs(clock.offset_s - offset_s) < 0.05
 
 
-def test_a_clock_that_was_set_is_learnt_anew() -> None:
+def test_a_clock_that_was_set_is_learnt_again() -> None:
     clock = ServerClock()
     learn(clock, offset_s=50.0, num_answers=100)
     learn(clock, offset_s=-50.0, num_answers=100)

@@ -1,4 +1,4 @@
-"""Small worlds that the tests make by name, as a user would: `module:function` or `path/to/games.py:function`."""
+"""Small envs that the tests make by name, as a user would: `module:function` or `path/to/games.py:function`."""
 
 import os
 import signal
@@ -56,8 +56,8 @@ def raises_now_and_then(num_good=25):
     return Brittle()
 
 
-class Odd(Counting):
-    """As `Counting`, but from its step `at` on it gives something odd, or does."""
+class Invalid(Counting):
+    """As `Counting`, but from its step `at` on it gives something invalid, or does."""
 
     def __init__(self, what, at):
         super().__init__()
@@ -91,12 +91,12 @@ class Odd(Counting):
         return 1 if self.what == "a place outside" else super()._seen(action)
 
     def _odd(self):
-        odd = {"one number": 0.5, "a place outside": 7, "nan": np.full(3, np.nan), "inf": np.array([0, -np.inf, 0])}
-        return odd[self.what]
+        invalid = {"one number": 0.5, "a place outside": 7, "nan": np.full(3, np.nan), "inf": np.array([0, -np.inf, 0])}
+        return invalid[self.what]
 
 
-def odd(what, at=3):
-    return Odd(what, at)
+def invalid(what, at=3):
+    return Invalid(what, at)
 
 
 class Old:
@@ -154,7 +154,7 @@ class Leaving(ParallelEnv):
         return spaces.Box(-10, 10, (2 + self.possible_agents.index(agent),), np.float32)
 
     def action_space(self, agent):
-        if self.kinds == "odd" and agent == "b":
+        if self.kinds == "invalid" and agent == "b":
             return spaces.Box(-1, 1, (2,), np.float32)
         return spaces.Discrete(2 + self.possible_agents.index(agent))
 
@@ -237,11 +237,11 @@ def rounds():
     return Rounds()
 
 
-def own_group(num_worlds):
-    """A function that takes `num_worlds` gives the whole group."""
+def own_group(num_envs):
+    """A function that takes `num_envs` gives the whole group."""
     from ludus import envs
 
-    return envs.make("CartPole-v1", num_worlds)
+    return envs.make("CartPole-v1", num_envs)
 
 
 def always_two():
@@ -249,7 +249,7 @@ def always_two():
 
 
 def nonsense():
-    return "not a world"
+    return "not an env"
 
 
 not_a_function = 3

@@ -1,4 +1,4 @@
-"""Every adapter keeps the contract of `core.Worlds`."""
+"""Every adapter keeps the contract of `core.VectorEnv`."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ from ludus import envs
 from ludus.data.lookup import load_attribute
 from ludus.envs.seeds import derived, spread
 from ludus.testing.raw_envs import RawAgents, RawEnv, RawVectorEnv
-from ludus.testing.worlds import WorldsConformance
+from ludus.testing.vector_envs import VectorEnvConformance
 
 from . import games
 
@@ -30,61 +30,61 @@ def raw_pool(task, seed, **settings):
     return RawVectorEnv(pool, None)
 
 
-class TestCartPoleVector(WorldsConformance):
-    def make(self, num_worlds):
-        return envs.make("CartPole-v1", num_worlds)
+class TestCartPoleVector(VectorEnvConformance):
+    def make(self, num_envs):
+        return envs.make("CartPole-v1", num_envs)
 
     def raw(self, seed):
         return RawVectorEnv(gymnasium.make_vec("CartPole-v1", 1, "vector_entry_point"), derived(seed, 0))
 
 
-class TestCartPoleLoop(WorldsConformance):
-    def make(self, num_worlds):
-        return envs.make("CartPole-v1", num_worlds, vectorization="loop")
+class TestCartPoleLoop(VectorEnvConformance):
+    def make(self, num_envs):
+        return envs.make("CartPole-v1", num_envs, vectorization="loop")
 
     def raw(self, seed):
         return RawEnv(gymnasium.make("CartPole-v1"), seed)
 
 
-class TestAcrobot(WorldsConformance):
-    def make(self, num_worlds):
-        return envs.make("Acrobot-v1", num_worlds, max_episode_steps=40)
+class TestAcrobot(VectorEnvConformance):
+    def make(self, num_envs):
+        return envs.make("Acrobot-v1", num_envs, max_episode_steps=40)
 
     def raw(self, seed):
         return RawEnv(gymnasium.make("Acrobot-v1", max_episode_steps=40), seed)
 
 
-class TestPendulum(WorldsConformance):
-    def make(self, num_worlds):
-        return envs.make("Pendulum-v1", num_worlds, max_episode_steps=50)
+class TestPendulum(VectorEnvConformance):
+    def make(self, num_envs):
+        return envs.make("Pendulum-v1", num_envs, max_episode_steps=50)
 
     def raw(self, seed):
         return RawEnv(gymnasium.make("Pendulum-v1", max_episode_steps=50), seed)
 
 
-class TestLunarLander(WorldsConformance):
-    def make(self, num_worlds):
-        return envs.make("LunarLander-v3", num_worlds)
+class TestLunarLander(VectorEnvConformance):
+    def make(self, num_envs):
+        return envs.make("LunarLander-v3", num_envs)
 
     def raw(self, seed):
         return RawEnv(gymnasium.make("LunarLander-v3"), seed)
 
 
-class TestTaxi(WorldsConformance):
+class TestTaxi(VectorEnvConformance):
     """It has a mask in its info."""
 
-    def make(self, num_worlds):
-        return envs.make("Taxi-v4", num_worlds, max_episode_steps=30)
+    def make(self, num_envs):
+        return envs.make("Taxi-v4", num_envs, max_episode_steps=30)
 
     def raw(self, seed):
         return RawEnv(gymnasium.make("Taxi-v4", max_episode_steps=30), seed)
 
 
-class TestAtariVector(WorldsConformance):
-    num_worlds, num_steps = 2, 16  # a reset loads the cartridge again, which takes its time
+class TestAtariVector(VectorEnvConformance):
+    num_envs, num_steps = 2, 16  # a reset loads the cartridge again, which takes its time
 
-    def make(self, num_worlds):
-        return envs.make("ALE/Pong-v5", num_worlds, num_threads=2, max_num_frames_per_episode=40, noop_max=4)
+    def make(self, num_envs):
+        return envs.make("ALE/Pong-v5", num_envs, num_threads=2, max_num_frames_per_episode=40, noop_max=4)
 
     def raw(self, seed):
         env = AtariVectorEnv(
@@ -93,64 +93,64 @@ class TestAtariVector(WorldsConformance):
         return RawVectorEnv(env, np.asarray(spread(derived(seed, 0), 1)))
 
 
-class TestEnvPoolCartPole(WorldsConformance):
-    def make(self, num_worlds):
-        return envs.make("envpool:CartPole-v1", num_worlds, num_threads=2)
+class TestEnvPoolCartPole(VectorEnvConformance):
+    def make(self, num_envs):
+        return envs.make("envpool:CartPole-v1", num_envs, num_threads=2)
 
     def raw(self, seed):
         return raw_pool("CartPole-v1", seed)
 
 
-class TestEnvPoolPong(WorldsConformance):
-    num_worlds, num_steps = 1, 8
+class TestEnvPoolPong(VectorEnvConformance):
+    num_envs, num_steps = 1, 8
 
-    def make(self, num_worlds):
-        return envs.make("envpool:Pong-v5", num_worlds, max_episode_steps=6, noop_max=2)
+    def make(self, num_envs):
+        return envs.make("envpool:Pong-v5", num_envs, max_episode_steps=6, noop_max=2)
 
     def raw(self, seed):
         return raw_pool("Pong-v5", seed, max_episode_steps=6, noop_max=2)
 
 
-class TestConnectFour(WorldsConformance):
-    def make(self, num_worlds):
-        return envs.make("pettingzoo:connect_four_v3", num_worlds)
+class TestConnectFour(VectorEnvConformance):
+    def make(self, num_envs):
+        return envs.make("pettingzoo:connect_four_v3", num_envs)
 
     def raw(self, seed):
         return RawAgents(connect_four_v3.env(), seed)
 
 
-class TestSimpleSpread(WorldsConformance):
-    num_worlds, num_steps = 2, 40
+class TestSimpleSpread(VectorEnvConformance):
+    num_envs, num_steps = 2, 40
 
-    def make(self, num_worlds):
-        return envs.make("mpe2:simple_spread_v3", num_worlds, max_cycles=15)
+    def make(self, num_envs):
+        return envs.make("mpe2:simple_spread_v3", num_envs, max_cycles=15)
 
     def raw(self, seed):
         return RawAgents(simple_spread_v3.parallel_env(max_cycles=15), seed)
 
 
-class TestSpeakerListener(WorldsConformance):
+class TestSpeakerListener(VectorEnvConformance):
     """Its agents differ."""
 
-    num_worlds, num_steps = 2, 40
+    num_envs, num_steps = 2, 40
 
-    def make(self, num_worlds):
-        return envs.make("mpe2:simple_speaker_listener_v4", num_worlds, max_cycles=15)
+    def make(self, num_envs):
+        return envs.make("mpe2:simple_speaker_listener_v4", num_envs, max_cycles=15)
 
     def raw(self, seed):
         return RawAgents(simple_speaker_listener_v4.parallel_env(max_cycles=15), seed)
 
 
 @pytest.mark.parametrize("function", ["counting", "many_spaces", "leaving", "rounds", "own_group"])
-class TestOwn(WorldsConformance):
+class TestOwn(VectorEnvConformance):
     """What a user's function makes."""
 
     @pytest.fixture(autouse=True)
     def _choose(self, function):
         self.function = function
 
-    def make(self, num_worlds):
-        return envs.make(f"{GAMES}:{self.function}", num_worlds)
+    def make(self, num_envs):
+        return envs.make(f"{GAMES}:{self.function}", num_envs)
 
     def raw(self, seed):
         if self.function == "own_group":
@@ -159,15 +159,15 @@ class TestOwn(WorldsConformance):
         return RawAgents(env, seed) if hasattr(env, "possible_agents") else RawEnv(env, seed)
 
 
-class TestTheExampleOnThePage(WorldsConformance):
+class TestTheExampleOnThePage(VectorEnvConformance):
     @pytest.fixture(autouse=True)
     def _write(self, tmp_path):
         [code] = re.findall(r"```python\n(# my_game\.py.*?)```", PAGE.read_text(), re.DOTALL)
         self.path = tmp_path / "my_game.py"
         self.path.write_text(code)
 
-    def make(self, num_worlds):
-        return envs.make(f"{self.path}:make", num_worlds, size=5)
+    def make(self, num_envs):
+        return envs.make(f"{self.path}:make", num_envs, size=5)
 
     def raw(self, seed):
-        return RawEnv(load_attribute(f"{self.path}:make", what="world")(size=5), seed)
+        return RawEnv(load_attribute(f"{self.path}:make", what="env")(size=5), seed)

@@ -1,4 +1,4 @@
-"""A world that raises is begun anew; a world that only raises ends the run."""
+"""An env that raises is restarted; an env that only raises ends the run."""
 
 import logging
 import signal
@@ -8,40 +8,40 @@ import numpy as np
 import pytest
 
 from ludus import envs
-from ludus.core import WorldSpec
+from ludus.core import EnvSpec
 from ludus.data import ArraySpec, Discrete
-from ludus.envs.native import NativeWorlds
+from ludus.envs.native import NativeVectorEnv
 from ludus.errors import EnvError
 
 GAMES = Path(__file__).parent / "games.py"
 NOTHING = np.zeros(2, np.int64)
 
 
-def test_a_world_that_raises_is_begun_anew_and_its_rows_have_failed(caplog):
-    worlds = envs.make(f"{GAMES}:raises_now_and_then", 2, num_good=3)
-    worlds.reset(seed=1)
+def test_an_env_that_raises_is_restarted_and_its_rows_have_failed(caplog):
+    vector_env = envs.make(f"{GAMES}:raises_now_and_then", 2, num_good=3)
+    vector_env.reset(seed=1)
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
-            now = worlds.step(NOTHING)
+            now = vector_env.step(NOTHING)
             assert not now.failed.any()
-        now = worlds.step(NOTHING)
+        now = vector_env.step(NOTHING)
     assert now.failed.all()
     assert now.first.all()
     assert now.active.all()
     assert not now.reward.any()
     assert now.obs[:, 0].tolist() == [0.0, 0.0]
-    told = worlds.statistics()
-    assert told.num_failures == 2
-    assert "RuntimeError: it is worn out" in told.last_failure
-    assert "step 4" in told.last_failure
+    stats = vector_env.statistics()
+    assert stats.num_failures == 2
+    assert "RuntimeError: it is worn out" in stats.last_failure
+    assert "step 4" in stats.last_failure
     assert len(caplog.records) == 1, "the second of the same type is only counted"
     assert "Traceback" in caplog.text
-    now = worlds.step(NOTHING)
+    now = vector_env.step(NOTHING)
     assert not now.failed.any()
     assert not now.first.any()
 
 
-ODD = {
+INVALID = {
     "a reward of nan": "a reward is nan",
     "a reward of inf": "a reward is inf",
     "no reward": "None is read as nan",
@@ -52,55 +52,55 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("what", sorted(ODD))
-def test_a_world_that_gives_what_nobody_can_learn_from_has_failed(what, caplog):
-    worlds = envs.make(f"{GAMES}:odd", 2, what=what)
-    worlds.reset(seed=1)
+@pytest.mark.parametrize("what", sorted(INVALID))
+def test_an_env_that_gives_what_nobody_can_learn_from_has_failed(what, caplog):
+    vector_env = envs.make(f"{GAMES}:invalid", 2, what=what)
+    vector_env.reset(seed=1)
     for _ in range(2):
         for _good in range(2):
-            assert not worlds.step(NOTHING).failed.any()
-        now = worlds.step(NOTHING)
+            assert not vector_env.step(NOTHING).failed.any()
+        now = vector_env.step(NOTHING)
         assert now.failed.all()
         assert now.first.all()
         assert now.active.all()
         assert np.isfinite(now.obs).all()
         assert not now.reward.any()
-    told = worlds.statistics()
-    assert told.num_failures == 4
-    assert told.num_steps == 8
-    assert ODD[what] in told.last_failure
-    assert "step 3)" in told.last_failure
+    stats = vector_env.statistics()
+    assert stats.num_failures == 4
+    assert stats.num_steps == 8
+    assert INVALID[what] in stats.last_failure
+    assert "step 3)" in stats.last_failure
     assert len(caplog.records) == 1
 
 
-@pytest.mark.parametrize("what", [*sorted(ODD), "one number"])
-def test_a_world_that_never_gives_anything_else_is_given_up(what):
-    worlds = envs.make(f"{GAMES}:odd", 2, what=what, at=1)
-    worlds.reset(seed=1)
-    with pytest.raises(EnvError, match=r"games.py:odd .*failure 10 without a good step") as raised:
+@pytest.mark.parametrize("what", [*sorted(INVALID), "one number"])
+def test_an_env_that_never_gives_anything_else_is_given_up(what):
+    vector_env = envs.make(f"{GAMES}:invalid", 2, what=what, at=1)
+    vector_env.reset(seed=1)
+    with pytest.raises(EnvError, match=r"games.py:invalid .*failure 10 without a good step") as raised:
         for _ in range(10):
-            worlds.step(NOTHING)
-    assert ODD.get(what, "has the shape (), where its space has (3,)") in str(raised.value)
+            vector_env.step(NOTHING)
+    assert INVALID.get(what, "has the shape (), where its space has (3,)") in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("what", "told"), [("nan", "holds nan"), ("one number", "the shape"), ("a place outside", "7")]
+    ("what", "message"), [("nan", "holds nan"), ("one number", "the shape"), ("a place outside", "7")]
 )
-def test_a_world_that_begins_with_an_odd_observation_cannot_be_reset(what, told):
-    with pytest.raises(EnvError, match=rf"games.py:odd cannot be reset.*{told}"):
-        envs.make(f"{GAMES}:odd", 1, what=what, at=0).reset(seed=1)
+def test_an_env_that_begins_with_an_invalid_observation_cannot_be_reset(what, message):
+    with pytest.raises(EnvError, match=rf"games.py:invalid cannot be reset.*{message}"):
+        envs.make(f"{GAMES}:invalid", 1, what=what, at=0).reset(seed=1)
 
 
-def test_an_exit_that_a_signal_asks_for_is_not_taken_for_the_worlds_own():
+def test_an_exit_that_a_signal_asks_for_is_not_taken_for_the_envs_own():
     def handle(number, frame):
         raise SystemExit(128 + number)
 
     before = signal.signal(signal.SIGUSR1, handle)
     try:
-        worlds = envs.make(f"{GAMES}:odd", 1, what="a signal", at=1)
-        worlds.reset(seed=1)
+        vector_env = envs.make(f"{GAMES}:invalid", 1, what="a signal", at=1)
+        vector_env.reset(seed=1)
         with pytest.raises(SystemExit):
-            worlds.step(NOTHING[:1])
+            vector_env.step(NOTHING[:1])
     finally:
         signal.signal(signal.SIGUSR1, before)
 
@@ -111,7 +111,7 @@ def test_an_environment_with_the_old_interface_is_refused_with_a_reason():
 
 
 class Bank:
-    """A group that steps by itself; the third reward of its second world is no number."""
+    """A group that steps by itself; the third reward of its second env is no number."""
 
     def __init__(self):
         self.steps = 0
@@ -131,78 +131,78 @@ class Bank:
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_a_native_group_with_a_reward_that_is_no_number_is_made_anew():
-    worlds = NativeWorlds(WorldSpec(name="bank", obs=ArraySpec((1,), np.float32), action=Discrete(2)), 2, Bank)
-    worlds.reset(seed=1)
-    failed = [bool(worlds.step(NOTHING).failed.all()) for _ in range(6)]
+def test_a_native_group_with_a_reward_that_is_no_number_is_made_again():
+    vector_env = NativeVectorEnv(EnvSpec(name="bank", obs=ArraySpec((1,), np.float32), action=Discrete(2)), 2, Bank)
+    vector_env.reset(seed=1)
+    failed = [bool(vector_env.step(NOTHING).failed.all()) for _ in range(6)]
     assert failed == [False, False, True, False, False, True]
-    assert "the group of bank failed: a reward is nan" in worlds.statistics().last_failure
+    assert "the group of bank failed: a reward is nan" in vector_env.statistics().last_failure
 
 
 def test_what_comes_after_a_failure_is_repeatable():
     def play():
-        worlds = envs.make(f"{GAMES}:raises_now_and_then", 2, num_good=4)
-        worlds.reset(seed=1)
-        return [worlds.step(NOTHING).obs.copy() for _ in range(20)]
+        vector_env = envs.make(f"{GAMES}:raises_now_and_then", 2, num_good=4)
+        vector_env.reset(seed=1)
+        return [vector_env.step(NOTHING).obs.copy() for _ in range(20)]
 
     np.testing.assert_array_equal(play(), play())
 
 
 def test_ten_failures_in_a_row_raise_with_the_last_traceback():
-    worlds = envs.make(f"{GAMES}:counting", 2, raise_at=1)
-    worlds.reset(seed=1)
+    vector_env = envs.make(f"{GAMES}:counting", 2, raise_at=1)
+    vector_env.reset(seed=1)
     for _ in range(9):
-        assert worlds.step(NOTHING).failed.all()
+        assert vector_env.step(NOTHING).failed.all()
     with pytest.raises(EnvError, match="failure 10 without a good step") as raised:
-        worlds.step(NOTHING)
+        vector_env.step(NOTHING)
     assert "Traceback" in str(raised.value)
     assert "the game broke" in str(raised.value)
 
 
-def test_a_world_that_cannot_be_reset_at_the_start_raises_at_once():
+def test_an_env_that_cannot_be_reset_at_the_start_raises_at_once():
     with pytest.raises(EnvError, match="the screen is gone"):
         envs.make(f"{GAMES}:counting", 2, raise_in_reset=True).reset(seed=1)
 
 
-def test_a_native_group_that_raises_is_made_anew_as_a_whole(caplog):
-    worlds = envs.make("CartPole-v1", 2)
-    worlds.reset(seed=1)
-    worlds.step(NOTHING)
-    now = worlds.step(np.full(2, 7))  # the library asserts that actions are 0 or 1
+def test_a_native_group_that_raises_is_made_again_as_a_whole(caplog):
+    vector_env = envs.make("CartPole-v1", 2)
+    vector_env.reset(seed=1)
+    vector_env.step(NOTHING)
+    now = vector_env.step(np.full(2, 7))  # the library asserts that actions are 0 or 1
     assert now.failed.all()
     assert now.first.all()
     assert now.active.all()
-    assert worlds.statistics().num_failures == 1
-    assert "the group" in worlds.statistics().last_failure
-    assert not worlds.step(NOTHING).failed.any()
+    assert vector_env.statistics().num_failures == 1
+    assert "the group" in vector_env.statistics().last_failure
+    assert not vector_env.step(NOTHING).failed.any()
     with pytest.raises(EnvError, match="failure 10"):
         for _ in range(10):
-            worlds.step(np.full(2, 7))
+            vector_env.step(np.full(2, 7))
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1"])
 def test_actions_that_are_not_one_for_each_row_are_the_callers_mistake(name):
-    worlds = envs.make(name, 2)
-    worlds.reset(seed=1)
+    vector_env = envs.make(name, 2)
+    vector_env.reset(seed=1)
     with pytest.raises(EnvError):
-        worlds.step(np.zeros(3, np.int64))
-    assert worlds.statistics().num_failures == 0
+        vector_env.step(np.zeros(3, np.int64))
+    assert vector_env.statistics().num_failures == 0
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1"])
 def test_send_and_recv_take_turns(name):
-    worlds = envs.make(name, 2)
-    worlds.reset(seed=1)
+    vector_env = envs.make(name, 2)
+    vector_env.reset(seed=1)
     with pytest.raises(EnvError, match="nothing to `recv`"):
-        worlds.recv()
-    worlds.send(NOTHING)
+        vector_env.recv()
+    vector_env.send(NOTHING)
     with pytest.raises(EnvError, match="under way"):
-        worlds.send(NOTHING)
+        vector_env.send(NOTHING)
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1"])
-def test_closed_worlds_say_so(name):
-    worlds = envs.make(name, 2)
-    worlds.close()
+def test_closed_envs_say_so(name):
+    vector_env = envs.make(name, 2)
+    vector_env.close()
     with pytest.raises(EnvError, match="closed"):
-        worlds.reset(seed=1)
+        vector_env.reset(seed=1)

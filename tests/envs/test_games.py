@@ -52,7 +52,7 @@ def test_there_are_three_kinds_of_actions_and_they_come_back_as_they_were(plain:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"obs": 7}, r"obs must be an array such as .*; it is 7"),
         ({"obs": {}}, "obs must be an array"),
@@ -74,23 +74,23 @@ def test_there_are_three_kinds_of_actions_and_they_come_back_as_they_were(plain:
         ({"rewards": 1}, "'rewards', which is no field of a spec"),
     ],
 )
-def test_a_bad_spec_file_is_refused_by_the_field(change: Any, told: str, tmp_path: Path) -> None:
+def test_a_bad_spec_file_is_refused_by_the_field(change: Any, message: str, tmp_path: Path) -> None:
     path = tmp_path / "game.json"
     path.write_text(json.dumps({**SPEC, **change}))
-    with pytest.raises(errors.ConfigError, match=told) as raised:
+    with pytest.raises(errors.ConfigError, match=message) as raised:
         configs.resolve("ppo", NAME, {"spec": str(path)})
     assert str(path) in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [(None, "cannot be read"), ("{", "is not JSON"), ("[]", "a JSON object"), ('{"obs": {"shape": [1]}}', "action")],
 )
-def test_a_file_that_is_no_spec_is_refused(content: str | None, told: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_spec_is_refused(content: str | None, message: str, tmp_path: Path) -> None:
     path = tmp_path / "game.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(errors.ConfigError, match=told):
+    with pytest.raises(errors.ConfigError, match=message):
         read_spec(str(path))
 
 
@@ -123,7 +123,7 @@ def test_from_python_games_are_given_where_an_environment_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"flow": "sync"}, "flow=sync .* async"),
         ({"inference": 1}, "inference=1 "),
@@ -134,8 +134,8 @@ def test_from_python_games_are_given_where_an_environment_is() -> None:
         ({"env_args": '{"lease_s": 0}'}, "lease_s must be a number above 0"),
     ],
 )
-def test_settings_that_do_not_go_with_games_are_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(errors.ConfigError, match=told):
+def test_settings_that_do_not_go_with_games_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(errors.ConfigError, match=message):
         configs.resolve("ppo", Games(port=8000, **SPEC), settings)
 
 

@@ -1,4 +1,4 @@
-"""From a name to worlds: what is found, and what is said when it is not."""
+"""From a name to envs: what is found, and what is said when it is not."""
 
 import importlib
 import subprocess
@@ -34,7 +34,7 @@ def test_a_name_tells_its_adapter(name, adapter):
 
 @pytest.mark.parametrize("name", ["", ":make", "module:"])
 def test_what_cannot_be_a_name_is_refused(name):
-    with pytest.raises(EnvError, match="not the name of a world"):
+    with pytest.raises(EnvError, match="not the name of an env"):
         envs.make(name, 1)
 
 
@@ -53,7 +53,7 @@ def test_what_cannot_be_a_name_is_refused(name):
         (f"{GAMES.parent}/gamez.py:counting", "Did you mean 'games.py'"),
         (f"{GAMES}:not_a_function", "is a int, not a function"),
         (f"{GAMES}:nonsense", "returned a str"),
-        (f"{GAMES}:always_two", "returned 2 worlds, 1 were asked for"),
+        (f"{GAMES}:always_two", "returned 2 envs, 1 were asked for"),
     ],
 )
 def test_a_misspelt_name_is_answered_with_the_nearest(name, said):
@@ -74,7 +74,7 @@ def test_an_unknown_vectorization_is_refused_and_so_is_one_that_is_not_there():
         envs.make("Acrobot-v1", 1, vectorization="vector")
 
 
-def test_no_worlds_cannot_be_made():
+def test_no_envs_cannot_be_made():
     with pytest.raises(EnvError, match="at least 1"):
         envs.make("CartPole-v1", 0)
 

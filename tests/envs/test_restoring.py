@@ -9,13 +9,13 @@ from ludus import data, envs
 from ludus.envs import attributes
 from ludus.envs.action_log import ActionLog
 from ludus.errors import EnvError
-from ludus.testing.worlds import RandomPlayer, assert_same, copied
+from ludus.testing.vector_envs import RandomPlayer, assert_same, copied
 
 GAMES = Path(__file__).parent / "games.py"
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1", "LunarLander-v3", "pettingzoo:connect_four_v3"])
-def test_fresh_worlds_go_on_where_others_were_saved(name):
+def test_fresh_envs_go_on_where_others_were_saved(name):
     one, other = envs.make(name, 4), envs.make(name, 4)
     player = RandomPlayer(one.spec, seed=0)
     now = one.reset(seed=5)
@@ -47,7 +47,7 @@ def test_atari_in_a_loop_is_seen_as_in_its_vector_and_can_be_restored():
     assert_same([copied(one.step(action))], [copied(other.step(action))])
 
 
-def test_a_world_that_is_not_deterministic_is_not_restored():
+def test_an_env_that_is_not_deterministic_is_not_restored():
     one, other = (envs.make(f"{GAMES}:counting", 2, wild=True) for _ in range(2))
     one.reset(seed=1)
     one.step(np.zeros(2, np.int64))
@@ -55,19 +55,19 @@ def test_a_world_that_is_not_deterministic_is_not_restored():
         other.restore(one.save())
 
 
-def test_another_number_of_worlds_is_refused():
+def test_another_number_of_envs_is_refused():
     for name in ("CartPole-v1", "Acrobot-v1"):
         one = envs.make(name, 2)
         one.reset(seed=1)
-        with pytest.raises(EnvError, match="2 worlds"):
+        with pytest.raises(EnvError, match="2 envs"):
             envs.make(name, 3).restore(one.save())
 
 
 def test_native_groups_that_do_not_tell_save_nothing():
-    worlds = envs.make("envpool:CartPole-v1", 2)
-    worlds.reset(seed=1)
-    assert worlds.save() is None
-    worlds.close()
+    vector_env = envs.make("envpool:CartPole-v1", 2)
+    vector_env.reset(seed=1)
+    assert vector_env.save() is None
+    vector_env.close()
 
 
 def test_attributes_round_trip_through_the_codec():

@@ -1,4 +1,4 @@
-"""Seeds: every world, and every episode of it, begins differently; the same seed begins all of them alike."""
+"""Seeds: every env, and every episode of it, begins differently; the same seed begins all of them alike."""
 
 import numpy as np
 
@@ -6,17 +6,17 @@ from ludus import envs
 
 
 def beginnings(seed):
-    """What the first episodes of two worlds begin with."""
-    worlds = envs.make("CartPole-v1", 2, vectorization="loop")
+    """What the first episodes of two envs begin with."""
+    vector_env = envs.make("CartPole-v1", 2, vectorization="loop")
     try:
-        now = worlds.reset(seed)
+        now = vector_env.reset(seed)
         found = [tuple(row) for row in now.obs.tolist()]
         while len(found) < 8:
-            now = worlds.step(np.zeros(2, np.int64))  # always to the left: it falls soon
+            now = vector_env.step(np.zeros(2, np.int64))  # always to the left: it falls soon
             found += [tuple(row) for row in now.obs[now.first].tolist()]
         return found
     finally:
-        worlds.close()
+        vector_env.close()
 
 
 def test_no_two_episodes_begin_alike_and_the_same_seed_begins_them_the_same():

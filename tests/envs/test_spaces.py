@@ -59,9 +59,9 @@ def test_spaces_without_an_array_form_are_named():
 
 
 def test_nested_observations_arrive_in_their_places():
-    worlds = envs.make(f"{GAMES}:many_spaces", 2)
-    worlds.reset(seed=1)
-    now = worlds.step(np.array([0, 1]))
+    vector_env = envs.make(f"{GAMES}:many_spaces", 2)
+    vector_env.reset(seed=1)
+    now = vector_env.step(np.array([0, 1]))
     assert now.obs["place"].tolist() == [3, 3]
     assert now.obs["pair"][0].shape == (2, 2, 2)
     assert now.obs["pair"][1].dtype == np.float32

@@ -42,7 +42,7 @@ def test_ones_own_model_or_algorithm_takes_less_than_60_lines(name: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("own_network", "WaveNetwork"),
         ("own_algorithm", "return"),
@@ -50,8 +50,8 @@ def test_ones_own_model_or_algorithm_takes_less_than_60_lines(name: str) -> None
         ("hidden_velocity", "recurrent=lstm: return"),
     ],
 )
-def test_it_runs_as_a_script(name: str, told: str, tmp_path: Path) -> None:
-    assert told in run(tmp_path, str(EXAMPLES / f"{name}.py"), "--steps", "2500")
+def test_it_runs_as_a_script(name: str, message: str, tmp_path: Path) -> None:
+    assert message in run(tmp_path, str(EXAMPLES / f"{name}.py"), "--steps", "2500")
 
 
 def test_a_network_is_named_on_the_command_line(tmp_path: Path) -> None:
@@ -73,12 +73,12 @@ def test_an_algorithm_of_ones_own_file_trains_in_other_processes_too(tmp_path: P
 def test_an_environment_is_trained_in_by_its_file_and_watched(tmp_path: Path) -> None:
     name = f"{EXAMPLES}/own_environment.py:make"
     ludus(tmp_path, "train", "ppo", name, "--env-args", '{"size": 4}', "--trial", "apples", *FEW)
-    told = ludus(tmp_path, "watch", "apples", "--gif", "apples.gif")
-    assert "in 64 steps" in told
+    output = ludus(tmp_path, "watch", "apples", "--gif", "apples.gif")
+    assert "in 64 steps" in output
     assert (tmp_path / "apples.gif").read_bytes().startswith(b"GIF8")
 
 
-def test_worlds_of_the_examples_keep_the_contract_of_worlds() -> None:
+def test_envs_of_the_examples_keep_the_contract_of_vector_envs() -> None:
     from ludus import envs
 
     assert envs.spec(f"{EXAMPLES}/hidden_velocity.py:make").obs.shape == (2,)

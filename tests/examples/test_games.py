@@ -24,21 +24,21 @@ def run(script, *words, timeout=150):
 
 @pytest.mark.timeout(320)
 def test_pong_is_trained_through_the_gateway_and_then_served(tmp_path):
-    run("pong_http/launch.py", "--project", tmp_path, "--trial", "p", "--versions", 3, "--replays", 8, "--games", 4)
+    run("pong_http/launch.py", "--project", tmp_path, "--trial", "p", "--versions", 3, "--segments", 8, "--games", 4)
     assert "version 3 of 3" in run.said, "it says how far it is"
     assert "actor_failed" not in run.complained
     assert "was not played to its end" not in run.complained, "a normal end is a quiet one"
     versions = sorted((tmp_path / "p" / "models" / "pong").glob("*.weights"))
     assert versions[-1].name.startswith("000000003-")
     assert (tmp_path / "p" / "metrics.jsonl").read_text().count("points") >= 1
-    (told,) = run("pong_http/deploy.py", "--project", tmp_path, "--trial", "p", "--matches", 2)
-    assert told["matches"] == 2
-    assert max(told["points"], told["points_lost"]) >= 5
+    (result,) = run("pong_http/deploy.py", "--project", tmp_path, "--trial", "p", "--matches", 2)
+    assert result["matches"] == 2
+    assert max(result["points"], result["points_lost"]) >= 5
 
 
 @pytest.mark.timeout(120)
 def test_matches_of_all_lengths_are_kept_whole(tmp_path, monkeypatch):
-    """Also those that end where a replay is full, and one step after that."""
+    """Also those that end where a segment is full, and one step after that."""
     monkeypatch.syspath_prepend(str(EXAMPLES / "pong_http"))
     for name in ("actor", "model"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -48,7 +48,7 @@ def test_matches_of_all_lengths_are_kept_whole(tmp_path, monkeypatch):
     state = {"x": 0.5, "y": 0.5, "vx": 0.01, "vy": 0.01, "own": 0.5, "other": 0.5}
 
     async def play(num_ticks, is_cut_off):
-        actor = PongActor("pong", "replays")
+        actor = PongActor("pong", "segments")
         actor.start(ludus.Session(f"match-{num_ticks}"), b"")
         for tick in range(num_ticks):
             await actor.tick(json.dumps({**state, "reward": float(tick)}).encode())
@@ -56,8 +56,8 @@ def test_matches_of_all_lengths_are_kept_whole(tmp_path, monkeypatch):
 
     with ludus.init(tmp_path, "t"):
         ludus.RemoteModel("pong", PongModel(), forward_args=(np.zeros(NUM_FEATURES, np.float32),))
-        buffer = ludus.RemoteBuffer("replays", capacity=64)
-        replays = iter(buffer)
+        buffer = ludus.RemoteBuffer("segments", capacity=64)
+        segments = iter(buffer)
         for num_ticks in (
             1,
             2,
@@ -73,7 +73,7 @@ def test_matches_of_all_lengths_are_kept_whole(tmp_path, monkeypatch):
                 num_kept = num_ticks - is_cut_off  # a match that is cut off does not tell what its last move led to
                 weights = []
                 while sum(weights) < num_kept:
-                    weights.append(int(next(replays)["weight"].sum()))
+                    weights.append(int(next(segments)["weight"].sum()))
                 assert sum(weights) == num_kept
                 assert weights[:-1] == [NUM_STEPS] * (len(weights) - 1)
                 assert len(buffer) == 0
@@ -81,7 +81,7 @@ def test_matches_of_all_lengths_are_kept_whole(tmp_path, monkeypatch):
 
 @pytest.mark.timeout(200)
 def test_cartpole_is_trained_by_a_game_that_only_speaks_the_protocol(tmp_path):
-    (told,) = run("cartpole_http/train.py", "--project", tmp_path, "--steps", 4000, "--games", 8, "--episodes", 8)
-    assert told["versions"] >= 3
-    assert told["episodes"] == 8
-    assert told["return_mean"] > 9
+    (result,) = run("cartpole_http/train.py", "--project", tmp_path, "--steps", 4000, "--games", 8, "--episodes", 8)
+    assert result["versions"] >= 3
+    assert result["episodes"] == 8
+    assert result["return_mean"] > 9

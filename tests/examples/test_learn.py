@@ -68,21 +68,21 @@ def test_a_torn_line_is_a_run_to_be_made(learn: ModuleType, trained: list[Any], 
     assert len(trained) == 1
 
 
-def test_a_bar_that_is_not_met_is_told(
+def test_a_bar_that_is_not_met_is_reported(
     learn: ModuleType, trained: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--out", str(tmp_path / "r.jsonl"), "--only", "ppo-cartpole,ppo-hidden-velocity", "--seeds", "1,5"]
     assert learn.main([*words, "--json", "--report", str(tmp_path / "page.md")]) == 1
     out = capsys.readouterr().out
-    told = json.loads(out.splitlines()[-1])["cases"]
-    assert [(case["case"], case["num_met"]) for case in told] == [("ppo-cartpole", 1), ("ppo-hidden-velocity", 0)]
+    report = json.loads(out.splitlines()[-1])["cases"]
+    assert [(case["case"], case["num_met"]) for case in report] == [("ppo-cartpole", 1), ("ppo-hidden-velocity", 0)]
     page = (tmp_path / "page.md").read_text()
     assert "| ppo-cartpole | 100,000 | 472.0 | 480.0 | 476.0 | ≥ 475 | 1 of 2 | 12 |" in page
     assert "| < 300 | 0 of 2 |" in page
     assert "ludus train ppo CartPole-v1 --steps 100000 --seed 1" in page
 
 
-def test_a_run_that_failed_is_told_and_tried_again(
+def test_a_run_that_failed_is_reported_and_tried_again(
     learn: ModuleType, trained: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--out", str(tmp_path / "r.jsonl"), "--only", "impala-cartpole", "--seeds", "9"]
@@ -132,16 +132,16 @@ UNTUNED = "byte_planes dial corners locks cards t_maze one_step endless small_br
 @pytest.mark.parametrize("name", UNTUNED.split())
 def test_an_untuned_env_keeps_to_its_spaces_and_is_decided_by_its_seed(name: str) -> None:
     from ludus import envs
-    from ludus.testing.worlds import RandomPlayer, assert_same, copied
+    from ludus.testing.vector_envs import RandomPlayer, assert_same, copied
 
     moments = []
     for _ in range(2):
-        worlds = envs.make(f"{SCRIPT.with_name('untuned_envs.py')}:{name}", 2)
-        player, now, seen = RandomPlayer(worlds.spec, seed=0), worlds.reset(seed=1), []
+        vector_env = envs.make(f"{SCRIPT.with_name('untuned_envs.py')}:{name}", 2)
+        player, now, seen = RandomPlayer(vector_env.spec, seed=0), vector_env.reset(seed=1), []
         for _ in range(60):
-            now = worlds.step(player(now))
+            now = vector_env.step(player(now))
             seen.append(copied(now))
-        assert worlds.statistics().num_failures == 0  # one whose observation is outside of its space has failed
-        worlds.close()
+        assert vector_env.statistics().num_failures == 0  # one whose observation is outside of its space has failed
+        vector_env.close()
         moments.append(seen)
     assert_same(*moments)

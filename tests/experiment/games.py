@@ -72,10 +72,10 @@ class Absent(ParallelEnv):  # type: ignore[misc]
     def step(self, actions: Any) -> Any:
         self._steps += 1
         is_over = self._steps == 5
-        told = (self._of(np.zeros(2, np.float32)), self._of(1.0), self._of(is_over), self._of(False), self._of({}))
+        result = (self._of(np.zeros(2, np.float32)), self._of(1.0), self._of(is_over), self._of(False), self._of({}))
         if is_over:
             self.agents = []
-        return told
+        return result
 
     def _of(self, value: Any) -> dict[str, Any]:
         return dict.fromkeys(self.agents, value)

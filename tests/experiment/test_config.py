@@ -37,7 +37,7 @@ def test_every_preset_is_of_settings_that_exist() -> None:
             resolve(algorithm, pattern.replace("*", ""), {})
 
 
-def test_memory_brings_no_settings_of_its_own() -> None:
+def test_a_recurrent_network_brings_no_settings_of_its_own() -> None:
     without, with_gru = (resolve("ppo", "my-env", {"recurrent": kind}) for kind in ("none", "gru"))
     assert without.algorithm == with_gru.algorithm
 

@@ -47,8 +47,8 @@ def whole(case: str, project: Path) -> dict[str, Any]:
 
 
 def check_metrics(folder: Path) -> None:
-    told = Counter((line["step"], name) for line in read_metrics(folder) for name in line if "/" in name)
-    assert max(told.values()) == 1
+    counts = Counter((line["step"], name) for line in read_metrics(folder) for name in line if "/" in name)
+    assert max(counts.values()) == 1
 
 
 @pytest.mark.parametrize("case", SHORT)
@@ -80,7 +80,7 @@ def test_killed_at_a_random_moment_it_goes_on_to_the_same_weights(case: str, tmp
 
 @pytest.mark.parametrize("write", [1, 2, 5])
 def test_killed_in_the_middle_of_a_checkpoint_it_goes_on_from_the_one_before(write: int, tmp_path: Path) -> None:
-    """Each checkpoint is two writes: itself, and the list. Before the first there is nothing, and it begins anew."""
+    """Each checkpoint is two writes: itself, and the list. Before the first there is nothing, and it starts again."""
     settings = settings_of("plain", tmp_path, "killed")
     child = runs.start(runs.train, "ppo", "CartPole-v1", settings, die_at_write=write)
     child.join(60)

@@ -156,7 +156,7 @@ def test_a_rank_that_has_its_batch_does_not_update_before_the_others_have_theirs
     assert [learner.version for learner in learners] == [1, 1]
 
 
-def test_the_lag_of_every_sample_is_told_and_what_is_too_old_is_dropped_and_counted() -> None:
+def test_the_lag_of_every_sample_is_reported_and_what_is_too_old_is_dropped_and_counted() -> None:
     buffer = FifoBuffer(capacity=8)
     flow, learner, _ = make_flow(buffer, batch=2, max_lag=2)
     learner.version = 5
@@ -307,20 +307,20 @@ def test_episodes_of_a_simulator_that_was_lost_are_forgotten() -> None:
     assert source.counts() == {"simulators_lost": 1}
 
 
-def test_a_checkpoint_while_a_simulator_is_lost_is_without_the_worlds() -> None:
+def test_a_checkpoint_while_a_simulator_is_lost_is_without_the_envs() -> None:
     gone = errors.Unreachable("it is gone")
-    source = RemoteSource(ScriptedSimulators([[{"worlds": []}], [gone]]), [0, 1])  # type: ignore[arg-type]
+    source = RemoteSource(ScriptedSimulators([[{"envs": []}], [gone]]), [0, 1])  # type: ignore[arg-type]
     assert source.save() is None
 
 
 def test_a_checkpoint_of_more_simulators_is_refused() -> None:
     source = RemoteSource(ScriptedSimulators([[]]), [0])  # type: ignore[arg-type]
     with pytest.raises(errors.CheckpointError, match="of 2 simulators, this run has 1"):
-        source.restore({"worlds": [{}, {}], "logs": [None, None]})
+        source.restore({"envs": [{}, {}], "logs": [None, None]})
 
 
 @pytest.mark.parametrize("kind", [errors.EnvError, errors.OutcomeUnknown, errors.Unreachable])
-def test_a_simulator_whose_worlds_cannot_be_put_back_begins_new_episodes_beside_the_others(
+def test_a_simulator_whose_envs_cannot_be_put_back_begins_new_episodes_beside_the_others(
     kind: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its envs cannot do that, or it dies meanwhile."""
@@ -328,21 +328,21 @@ def test_a_simulator_whose_worlds_cannot_be_put_back_begins_new_episodes_beside_
     cannot = kind("it is not deterministic")
     script: list[list[Any]] = [[cannot, answer(1.0)], [None, answer(2.0)]]
     source = RemoteSource(ScriptedSimulators(script), [0, 1])  # type: ignore[arg-type]
-    assert source.restore({"worlds": [{}, {}], "logs": [log, log]}) is False
+    assert source.restore({"envs": [{}, {}], "logs": [log, log]}) is False
     assert "it is not deterministic" in caplog.text
     episodes = source.collect(NotingLearner())[1]  # type: ignore[arg-type]
     assert [episode.total for episode in episodes] == [4.0, 4.0, 108.0, 108.0]
 
 
 @pytest.mark.parametrize("others", [0.0, 1.0])
-def test_worlds_go_on_exactly_only_if_those_of_all_ranks_do(others: float) -> None:
+def test_envs_go_on_exactly_only_if_those_of_all_ranks_do(others: float) -> None:
     class Ranks:
         def least(self, number: float) -> float:
             return min(number, others)
 
     source = RemoteSource(ScriptedSimulators([[None]]), [0])  # type: ignore[arg-type]
     flow = SyncFlow(source, NotingLearner(), ranks=Ranks())  # type: ignore[arg-type]
-    assert flow.restore({"source": {"worlds": [{}], "logs": [None]}}) is bool(others)
+    assert flow.restore({"source": {"envs": [{}], "logs": [None]}}) is bool(others)
     assert flow.restore(None) is False
 
 

@@ -177,9 +177,9 @@ def test_killed_whole_resumed_and_then_served(tmp_path: Path, spec_file: Path) -
             assert serving.stdout is not None
             assert json.loads(serving.stdout.readline())["url"] == f"http://127.0.0.1:{port}"
             with cartpole(port, "--episodes", "8") as game:
-                told = json.loads(game.communicate(timeout=120)[0])
-            assert told["episodes"] >= 8
-            assert told["return_mean_of_last_100"] > 0.3 * result["eval_return_mean"], (
+                report = json.loads(game.communicate(timeout=120)[0])
+            assert report["episodes"] >= 8
+            assert report["return_mean_of_last_100"] > 0.3 * result["eval_return_mean"], (
                 "it is the policy that was learnt"
             )
         finally:
@@ -260,7 +260,7 @@ def test_a_run_that_waits_for_its_evaluation_can_be_stopped_and_goes_on_with_it(
     assert (result["steps"], result["eval_episodes"]) == (runs.saved_step(trial), 3)
 
 
-def test_nests_masks_several_choices_and_memory(tmp_path: Path) -> None:
+def test_nests_masks_several_choices_and_state(tmp_path: Path) -> None:
     port = free_port()
     obs = {"image": {"shape": [2, 3], "dtype": "uint8", "low": 0, "high": 255}, "body": {"speed": {"shape": []}}}
     games = ludus.Games(port=port, obs=obs, action={"multi_discrete": [3, 2]}, mask=True)
@@ -300,8 +300,8 @@ def test_a_wrong_observation_is_refused_with_a_sentence_and_nothing_is_learnt_fr
             msgspec.msgpack.encode({"obs": [0.0] * 4, "reward": float("inf")}): "a reward is a finite number",
         }
         for step in range(48 + 8):
-            for body, told in wrong.items():
-                with pytest.raises(GameError, match=told) as raised:
+            for body, message in wrong.items():
+                with pytest.raises(GameError, match=message) as raised:
                     game.tick(body)
                 assert (raised.value.status, raised.value.code) == (422, "invalid_observation")
             if step == 48:
@@ -344,7 +344,7 @@ def test_a_game_that_vanishes_is_an_episode_that_was_cut_off(tmp_path: Path) -> 
     assert (result["episodes"], result["return_mean"]) == (1, 5.0), "what it played until then"
     assert result["steps"] >= 16
     assert (result["eval_episodes"], result["eval_return_mean"]) == (0, None)
-    assert "not evaluated" in result["eval_error"], "the session that stayed was begun in training"
+    assert "not evaluated" in result["eval_error"], "the session that stayed was started in training"
 
 
 def is_over(game: GameClient) -> bool:
@@ -356,7 +356,7 @@ def is_over(game: GameClient) -> bool:
     return False
 
 
-def test_a_port_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported_before_anything_starts(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

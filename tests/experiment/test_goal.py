@@ -157,7 +157,7 @@ def test_an_evaluation_that_fails_reaches_nothing_and_is_not_tried_at_every_turn
 
     def fail(*_args: Any, **_kwargs: Any) -> Evaluation:
         asked_at.append(num_steps)
-        raise EnvError("the worlds keep raising")
+        raise EnvError("the envs keep raising")
 
     monkeypatch.setattr(goals, "evaluate", fail)
     is_reached = asking(100.0)

@@ -45,7 +45,7 @@ def killer(
         ("impala", {"simulators": 1, "inference": 2, "steps": 30_000}, ("inference/1", "inference/0")),
     ],
 )
-def test_async_goes_on_without_whoever_is_killed_and_counts_everything_once(
+def test_async_goes_on_without_those_killed_and_counts_everything_once(
     tmp_path: Path, algorithm: str, settings: dict[str, Any], victims: tuple[str, ...]
 ) -> None:
     on_progress, killed = killer(tmp_path / "run", *victims)

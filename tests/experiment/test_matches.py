@@ -17,8 +17,8 @@ from ludus.experiment.matches import Matches, is_competitive, play_matches
 from ludus.learn.policies.policy import Policy
 
 torch.set_num_threads(1)
-ODD = Path(__file__).with_name("games.py")
-HIGHER = f"{ODD}:higher"
+SMALL_GAMES = Path(__file__).with_name("games.py")
+HIGHER = f"{SMALL_GAMES}:higher"
 
 
 def naming(number: int, **settings: Any) -> tuple[Policy, Config]:
@@ -42,7 +42,7 @@ def played(one: int, other: int | None, episodes: int = 40) -> Matches:
     )
 
 
-def test_each_side_is_played_equally_whoever_wins() -> None:
+def test_each_side_is_played_equally_by_winner_and_loser() -> None:
     assert played(3, 0) == Matches(win_rate=1.0, return_mean=5.0, num_episodes=40)
     assert played(0, 3) == Matches(win_rate=0.0, return_mean=-5.0, num_episodes=40)
 

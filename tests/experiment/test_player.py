@@ -29,17 +29,17 @@ def make_player(env: str, **settings: Any) -> Player:
 
 
 def play(player: Any, env: str, *, episodes: int) -> float:
-    world = gymnasium.make(env)
+    gym_env = gymnasium.make(env)
     total = 0.0
     for seed in range(episodes):
-        obs, _ = world.reset(seed=seed)
+        obs, _ = gym_env.reset(seed=seed)
         player.reset()
         is_over = False
         while not is_over:
-            obs, reward, terminated, truncated, _ = world.step(player.act(obs))
+            obs, reward, terminated, truncated, _ = gym_env.step(player.act(obs))
             total += float(reward)
             is_over = terminated or truncated
-    world.close()
+    gym_env.close()
     return total / episodes
 
 
@@ -52,21 +52,21 @@ def test_a_little_training_makes_a_player_that_keeps_the_pole_up(tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_memory_goes_on_from_act_to_act_until_it_is_reset(kind: str) -> None:
+def test_state_goes_on_from_act_to_act_until_it_is_reset(kind: str) -> None:
     player = make_player("CartPole-v1", recurrent=kind)
     obs = np.full(4, 0.5, np.float32)
 
-    def memories(num: int) -> list[np.ndarray]:
+    def states(num: int) -> list[np.ndarray]:
         found = []
         for _ in range(num):
             player.act(obs)
-            found.append(np.concatenate([np.ravel(leaf) for leaf in nests.leaves(player._memory)]))
+            found.append(np.concatenate([np.ravel(leaf) for leaf in nests.leaves(player._state)]))
         return found
 
-    first = memories(3)
+    first = states(3)
     assert not np.array_equal(first[0], first[1])
     player.reset()
-    for before, after in zip(first, memories(3), strict=True):
+    for before, after in zip(first, states(3), strict=True):
         assert np.array_equal(before, after)
 
 

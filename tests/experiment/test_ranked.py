@@ -83,31 +83,31 @@ def test_they_go_down_together_past_what_is_torn_on_any_of_them(tmp_path: Path) 
     assert load(stores) == went_on_from(10, 3)
 
 
-def test_with_nothing_in_common_all_are_told_and_nothing_is_begun_anew(tmp_path: Path) -> None:
+def test_with_nothing_in_common_all_are_notified_and_nothing_is_restarted(tmp_path: Path) -> None:
     stores = saved(tmp_path, [10, 20], [10, 20])
     tear(stores[0], 20)
     tear(stores[1], 10)
     before = sorted(path.read_bytes() for path in tmp_path.rglob("*.ludus"))
-    told = load(stores)
-    assert all("no sound checkpoint in common" in one and "20, 10" in one for one in told)
+    errors = load(stores)
+    assert all("no sound checkpoint in common" in one and "20, 10" in one for one in errors)
     assert sorted(path.read_bytes() for path in tmp_path.rglob("*.ludus")) == before
 
 
-def test_a_rank_whose_checkpoints_are_gone_is_told_of(tmp_path: Path) -> None:
-    told = load(saved(tmp_path, [10, 20], []))
-    assert "Those of rank 1 are of the steps: none" in told[1]
-    assert "no sound checkpoint in common" in told[0]
+def test_a_rank_whose_checkpoints_are_gone_is_reported(tmp_path: Path) -> None:
+    errors = load(saved(tmp_path, [10, 20], []))
+    assert "Those of rank 1 are of the steps: none" in errors[1]
+    assert "no sound checkpoint in common" in errors[0]
 
 
 def test_a_run_that_has_none_yet_begins(tmp_path: Path) -> None:
     assert load(saved(tmp_path, [], [])) == [None, None]
 
 
-def test_a_run_killed_while_its_first_was_written_begins_anew(tmp_path: Path) -> None:
+def test_a_run_killed_while_its_first_was_written_starts_again(tmp_path: Path) -> None:
     assert load(saved(tmp_path, [10], [])) == [None, None]
 
 
-def test_a_first_checkpoint_that_is_torn_is_no_reason_to_begin_anew(tmp_path: Path) -> None:
+def test_a_first_checkpoint_that_is_torn_is_no_reason_to_start_again(tmp_path: Path) -> None:
     stores = saved(tmp_path, [10], [10])
     tear(stores[1], 10)
     assert all("no sound checkpoint in common" in one for one in load(stores))

@@ -67,7 +67,7 @@ def half(segment: Segment, rank: int) -> Segment:
     def take(name: str, value: Any) -> Any:
         if value is None or name == "version":
             return value
-        if name == "memory":
+        if name == "state":
             return {key: leaf[part] for key, leaf in value.items()}
         return value[:, part]
 
@@ -113,8 +113,8 @@ def test_two_ranks_on_halves_make_the_step_of_one_on_all(learnt: str, case: str)
         assert np.array_equal(first[name], second[name]), f"the ranks differ in {name}"
         # a step of Adam is as long as the learning rate, 1e-4 to 1e-3, however small the gradient
         np.testing.assert_allclose(first[name], after[name], atol=1e-5, err_msg=name)
-    told = json.loads(Path(f"{learnt}-0-{case}.json").read_text())
-    assert told == pytest.approx(metrics, abs=1e-4)
+    report = json.loads(Path(f"{learnt}-0-{case}.json").read_text())
+    assert report == pytest.approx(metrics, abs=1e-4)
 
 
 def test_two_ranks_play_different_episodes(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def join_and_wait(names_url: str) -> None:
         threading.Event().wait()
 
 
-def test_a_rank_that_waits_for_one_that_is_killed_is_told_and_does_not_hang(tmp_path: Path) -> None:
+def test_a_rank_that_waits_for_one_that_is_killed_is_notified_and_does_not_hang(tmp_path: Path) -> None:
     url, out = f"file://{tmp_path}/names", tmp_path / "said"
     waiting = runs.start(sum_until_lost, url, str(out))
     other = runs.start(join_and_wait, url)

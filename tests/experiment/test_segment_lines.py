@@ -88,7 +88,7 @@ def test_a_session_is_at_most_one_segment_ahead_of_its_trainer() -> None:
         asyncio.run(play())
 
 
-def test_whoever_waits_goes_on_when_nothing_is_learnt_any_more() -> None:
+def test_waiters_go_on_when_nothing_is_learnt_any_more() -> None:
     async def play() -> None:
         lines = Lines("gateway/0", addresses, make_writer, secret=None)
         line = lines.take()
@@ -135,7 +135,7 @@ def test_an_episode_without_an_end_is_the_last_of_its_line() -> None:
         lines.give_back(line)
         other = lines.take()
         assert other is not line
-        assert not other.writer.is_begun
+        assert not other.writer.has_started
 
     with buffers(4) as (_, addresses):
         asyncio.run(play())

@@ -1,4 +1,4 @@
-"""Whole runs in this process: worlds of many kinds, what is written, what is kept when something goes wrong."""
+"""Whole runs in this process: envs of many kinds, what is written, what is kept when something goes wrong."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from ludus.services.simulator.episodes import Episode
 from ludus.telemetry.metrics_file import read_metrics
 
 torch.set_num_threads(1)
-GAMES = Path(__file__).parents[1] / "services" / "simulator" / "worlds.py"
-ODD = Path(__file__).with_name("games.py")
+GAMES = Path(__file__).parents[1] / "services" / "simulator" / "marked_envs.py"
+SMALL_GAMES = Path(__file__).with_name("games.py")
 TINY = {"num_envs": 4, "num_steps": 16, "num_epochs": 1, "minibatch_size": 32, "threads": 1, "eval_episodes": 2}
 
 
@@ -39,7 +39,7 @@ def train(folder: Path, env: str = "CartPole-v1", algorithm: str = "ppo", **sett
 
 @pytest.mark.parametrize("env", ["pettingzoo:connect_four_v3", "mpe2:simple_spread_v3"])
 @pytest.mark.parametrize("recurrent", ["none", "gru"])
-def test_worlds_of_several_agents_are_trained_in(tmp_path: Path, env: str, recurrent: str) -> None:
+def test_envs_of_several_agents_are_trained_in(tmp_path: Path, env: str, recurrent: str) -> None:
     result = train(tmp_path, env, recurrent=recurrent, num_steps=24).result
     assert result["steps"] >= 300
     assert np.isfinite(result["eval_return_mean"])
@@ -67,7 +67,7 @@ def test_where_agents_take_turns_only_allowed_choices_of_those_who_may_act_are_l
     simulator.close()
 
 
-def test_worlds_that_raise_are_begun_anew_and_training_goes_on(tmp_path: Path) -> None:
+def test_envs_that_raise_are_restarted_and_training_goes_on(tmp_path: Path) -> None:
     run = train(tmp_path, f"{GAMES}:brittle", steps=1500, num_envs=8)
     lines = read_metrics(run.trial_dir)
     assert run.result["steps"] >= 1500
@@ -75,12 +75,12 @@ def test_worlds_that_raise_are_begun_anew_and_training_goes_on(tmp_path: Path) -
     assert run.result["eval_return_mean"] == 10.0  # of episodes that came to their end
 
 
-def test_worlds_that_always_raise_end_the_run_with_their_error(tmp_path: Path) -> None:
+def test_envs_that_always_raise_end_the_run_with_their_error(tmp_path: Path) -> None:
     with pytest.raises(EnvError, match="the game broke"):
         train(tmp_path, f"{GAMES}:brittle", env_args='{"raise_at": 1, "one_in": 1}')
 
 
-def test_worlds_that_never_give_a_whole_segment_end_the_run_instead_of_going_on_for_ever(tmp_path: Path) -> None:
+def test_envs_that_never_give_a_whole_segment_end_the_run_instead_of_going_on_for_ever(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="nothing to learn from"):
         train(tmp_path, f"{GAMES}:brittle", env_args='{"raise_at": 3, "one_in": 1}')
 
@@ -94,8 +94,8 @@ def test_every_algorithm_runs_in_the_sync_flow(tmp_path: Path, algorithm: str) -
 
 
 def test_a_run_leaves_what_its_folder_promises(tmp_path: Path) -> None:
-    told: list[tuple[int, dict[str, float]]] = []
-    run = train(tmp_path, trial="monday", on_progress=lambda step, values: told.append((step, values)))
+    calls: list[tuple[int, dict[str, float]]] = []
+    run = train(tmp_path, trial="monday", on_progress=lambda step, values: calls.append((step, values)))
     folder = tmp_path / "monday"
     assert run.trial_dir == folder
     assert load_config(folder) == resolve(
@@ -104,9 +104,9 @@ def test_a_run_leaves_what_its_folder_promises(tmp_path: Path) -> None:
     assert json.loads((folder / "result.json").read_text()) == run.result
     assert "torch" in json.loads((folder / "versions.json").read_text())
     step, content = CheckpointStore(folder / "checkpoints").load()
-    assert step == run.result["steps"] == told[-1][0]
+    assert step == run.result["steps"] == calls[-1][0]
     assert digest(content["weights"]) == run.result["weights_hash"]
-    assert sum(value for name, value in told[-1][1].items() if name.startswith("time/") and "per" not in name) == (
+    assert sum(value for name, value in calls[-1][1].items() if name.startswith("time/") and "per" not in name) == (
         pytest.approx(1.0)
     )
     assert json.loads((folder / "trial.json").read_text())["ended"] == "finished"
@@ -128,11 +128,11 @@ def enough(step: int, values: dict[str, float]) -> None:
 
 
 @pytest.fixture
-def told_at_every_update(monkeypatch: pytest.MonkeyPatch) -> None:
+def metrics_at_every_update(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ludus.experiment.training._METRICS_EVERY_S", 0.0)
 
 
-@pytest.mark.usefixtures("told_at_every_update")
+@pytest.mark.usefixtures("metrics_at_every_update")
 def test_a_callback_that_interrupts_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
     whole = train(tmp_path, trial="whole")
     with pytest.raises(Enough):
@@ -142,28 +142,28 @@ def test_a_callback_that_interrupts_leaves_a_checkpoint_to_go_on_from(tmp_path: 
     assert resumed.result["weights_hash"] == whole.result["weights_hash"]
 
 
-@pytest.mark.usefixtures("told_at_every_update")
-def test_no_metric_is_told_twice_of_one_step_after_a_stop(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("metrics_at_every_update")
+def test_no_metric_is_written_twice_of_one_step_after_a_stop(tmp_path: Path) -> None:
     with pytest.raises(Enough):
         train(tmp_path, trial="part", on_progress=enough)
     with pytest.raises(Enough):
         runs.resume("part", project=str(tmp_path), on_progress=enough)
     runs.resume("part", project=str(tmp_path))
     lines = read_metrics(tmp_path / "part")
-    told = Counter((line["step"], name) for line in lines for name in line if "/" in name)
-    assert max(told.values()) == 1
+    counts = Counter((line["step"], name) for line in lines for name in line if "/" in name)
+    assert max(counts.values()) == 1
     steps = [line["step"] for line in lines]
     assert steps == sorted(steps)
     assert len(steps) >= 3
 
 
-@pytest.mark.usefixtures("told_at_every_update")
+@pytest.mark.usefixtures("metrics_at_every_update")
 @pytest.mark.parametrize("settings", [{}, {"groups": 2, "recurrent": "gru"}])
-def test_worlds_that_cannot_be_put_back_go_on_with_new_episodes_and_the_run_says_so(
+def test_envs_that_cannot_be_put_back_go_on_with_new_episodes_and_the_run_says_so(
     tmp_path: Path, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(Enough):
-        train(tmp_path, f"{ODD}:noisy", trial="part", on_progress=enough, **settings)
+        train(tmp_path, f"{SMALL_GAMES}:noisy", trial="part", on_progress=enough, **settings)
     step, _ = CheckpointStore(tmp_path / "part" / "checkpoints").load()
     run = runs.resume("part", project=str(tmp_path))
     assert "it is not deterministic" in caplog.text
@@ -261,7 +261,7 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) -> 
         training.restore()
 
 
-@pytest.mark.usefixtures("told_at_every_update")
+@pytest.mark.usefixtures("metrics_at_every_update")
 def test_a_resumed_run_goes_on_with_its_counts_its_window_of_episodes_and_its_goal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,13 +334,13 @@ def test_two_runs_of_a_seed_that_stop_early_stop_alike(tmp_path: Path) -> None:
     assert first["weights_hash"] == second["weights_hash"]
 
 
-def test_a_misspelt_environment_is_told_before_anything_is_begun(tmp_path: Path) -> None:
+def test_a_misspelt_environment_is_reported_before_anything_is_started(tmp_path: Path) -> None:
     with pytest.raises(EnvError, match="CartPole-v1"):
         train(tmp_path, "CartPloe-v1")
 
 
 def test_a_run_whose_evaluation_does_not_end_has_its_result_and_says_how_many_were_cut_off(tmp_path: Path) -> None:
-    run = train(tmp_path, f"{ODD}:endless", env_args='{"one_in": 2}', eval_episodes=8, eval_max_steps=30)
+    run = train(tmp_path, f"{SMALL_GAMES}:endless", env_args='{"one_in": 2}', eval_episodes=8, eval_max_steps=30)
     assert run.result["eval_episodes"] == 8
     assert 0 < run.result["eval_cut_off"] < 8
     assert 10.0 < run.result["eval_return_mean"] < 30.0
@@ -379,7 +379,7 @@ def test_a_run_reports_greedy_sampled_and_training_returns(tmp_path: Path) -> No
 
 def test_of_long_episodes_fewer_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ludus.experiment.final_evaluation._MAX_SAMPLED_STEPS", 360)
-    run = train(tmp_path, f"{ODD}:endless", eval_episodes=20, eval_max_steps=30)
+    run = train(tmp_path, f"{SMALL_GAMES}:endless", eval_episodes=20, eval_max_steps=30)
     assert (run.result["eval_episodes"], run.result["eval_sampled_episodes"]) == (20, 12)
 
 
@@ -388,7 +388,7 @@ def test_envs_that_never_end_are_evaluated_by_a_budget_of_steps(
 ) -> None:
     monkeypatch.setattr("ludus.experiment.evaluation._FEWEST_TOTAL_STEPS", 600)
     monkeypatch.setattr("ludus.experiment.evaluation._FEWEST_STEPS", 30)
-    result = train(tmp_path, f"{ODD}:endless", eval_episodes=20).result
+    result = train(tmp_path, f"{SMALL_GAMES}:endless", eval_episodes=20).result
     assert (result["eval_return_mean"], result["eval_cut_off"]) == (30.0, 20)
     assert result["eval_sampled_return_mean"] == 30.0
 
@@ -396,7 +396,7 @@ def test_envs_that_never_end_are_evaluated_by_a_budget_of_steps(
 def test_evaluations_and_the_goal_are_played_with_the_env_args_of_evaluation(tmp_path: Path) -> None:
     ended = '{"one_in": 1000000}'
     settings = {"env_args": '{"one_in": 4}', "eval_env_args": ended, "eval_max_steps": 30, "eval_episodes": 8}
-    run = train(tmp_path, f"{ODD}:endless", steps=5_000, num_envs=32, stop_at_return=10.0, **settings)
+    run = train(tmp_path, f"{SMALL_GAMES}:endless", steps=5_000, num_envs=32, stop_at_return=10.0, **settings)
     assert run.result["steps"] < 5_000  # with the args of training some are cut off, and the goal is not reached
     assert run.result["eval_return_mean"] == run.result["eval_sampled_return_mean"] == 10.0
     assert run.result["eval_env_args"] == json.loads(ended)
@@ -406,7 +406,7 @@ def test_evaluations_and_the_goal_are_played_with_the_env_args_of_evaluation(tmp
 def test_where_agents_compete_a_run_reports_them_one_by_one_and_plays_random_and_its_earlier_self(
     tmp_path: Path,
 ) -> None:
-    run = train(tmp_path, f"{ODD}:higher", steps=4_000, num_steps=32, learning_rate=3e-3, eval_episodes=20)
+    run = train(tmp_path, f"{SMALL_GAMES}:higher", steps=4_000, num_steps=32, learning_rate=3e-3, eval_episodes=20)
     result, last = run.result, read_metrics(run.trial_dir)[-1]
     assert result["return_mean"] == pytest.approx(0.0, abs=1e-9)
     assert result["return_mean/left"] == pytest.approx(-result["return_mean/right"])
@@ -427,34 +427,34 @@ def test_where_agents_compete_a_run_reports_them_one_by_one_and_plays_random_and
 
 
 def test_where_agents_share_their_reward_nothing_is_played_against_others(tmp_path: Path) -> None:
-    result = train(tmp_path, f"{ODD}:sharing").result
+    result = train(tmp_path, f"{SMALL_GAMES}:sharing").result
     assert result["return_mean/left"] == result["return_mean/right"] > 0
     assert "eval_vs_random" not in result
 
 
-@pytest.mark.parametrize("env", [f"{ODD}:higher", "pettingzoo:connect_four_v3"])
+@pytest.mark.parametrize("env", [f"{SMALL_GAMES}:higher", "pettingzoo:connect_four_v3"])
 def test_a_step_of_an_env_counts_once_however_many_agents_act_in_it(tmp_path: Path, env: str) -> None:
     training = wiring.embedded(resolve("ppo", env, TINY), tmp_path)
     with training:
-        before = [group.worlds.statistics().num_steps for group in training.flow._source._simulator._groups]  # type: ignore[attr-defined]
+        before = [group.vector_env.statistics().num_steps for group in training.flow._source._simulator._groups]  # type: ignore[attr-defined]
         assert before == [0]
         for _ in range(3):
             training.turn()
-        [after] = [group.worlds.statistics().num_steps for group in training.flow._source._simulator._groups]  # type: ignore[attr-defined]
+        [after] = [group.vector_env.statistics().num_steps for group in training.flow._source._simulator._groups]  # type: ignore[attr-defined]
     assert training.num_steps == after
 
 
-@pytest.mark.usefixtures("told_at_every_update")
+@pytest.mark.usefixtures("metrics_at_every_update")
 def test_the_earlier_self_outlives_a_stop(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"steps": 1_000, "num_steps": 32}
-    whole = train(tmp_path, f"{ODD}:higher", trial="whole", **settings).result
+    whole = train(tmp_path, f"{SMALL_GAMES}:higher", trial="whole", **settings).result
 
     def late(step: int, values: dict[str, float]) -> None:
         if step > 600:
             raise Enough
 
     with pytest.raises(Enough):
-        train(tmp_path, f"{ODD}:higher", trial="part", on_progress=late, **settings)
+        train(tmp_path, f"{SMALL_GAMES}:higher", trial="part", on_progress=late, **settings)
     resumed = runs.resume("part", project=str(tmp_path)).result
     for name in ("eval_vs_earlier_step", "eval_vs_earlier", "eval_vs_random", "return_mean/left", "episodes"):
         assert resumed[name] == whole[name], name
@@ -472,7 +472,7 @@ def test_weights_that_are_not_finite_are_never_in_a_checkpoint(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"{", b"[]", b'{"train": []}', b'{"train": {"algorithm": 3}}'])
-def test_a_config_that_cannot_be_read_is_told_in_one_sentence(tmp_path: Path, content: bytes) -> None:
+def test_a_config_that_cannot_be_read_is_reported_in_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(ConfigError):
         load_config(tmp_path)
@@ -483,7 +483,7 @@ def test_a_config_that_cannot_be_read_is_told_in_one_sentence(tmp_path: Path, co
     [("nonsense", "none that torch knows"), ("cuda:99", "sees . GPUs here"), ("mps", "cannot be computed on here")],
 )
 @pytest.mark.parametrize("simulators", [0, 1])
-def test_a_device_that_is_not_there_is_told_before_anything_is_begun(
+def test_a_device_that_is_not_there_is_reported_before_anything_is_started(
     tmp_path: Path, device: str, message: str, simulators: int
 ) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -164,9 +164,9 @@ def refusing(refused: list[int]) -> Iterator[int]:
                 return
             if size > 1000:
                 refused.append(size)
-                told = b'{"code": "too_large", "detail": "no"}'
+                result = b'{"code": "too_large", "detail": "no"}'
                 game.sendall(
-                    b"HTTP/1.1 413 Too Large\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(told) + told
+                    b"HTTP/1.1 413 Too Large\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(result) + result
                 )
                 return
             while len(body) < size:
@@ -235,7 +235,7 @@ def test_a_step_without_a_number_is_not_sent_again() -> None:
             assert direct.tick(b"y") == b"2:y"
 
 
-def test_a_connection_that_the_server_closed_meanwhile_is_opened_again_without_a_number() -> None:
+def test_a_connection_that_the_server_closed_in_between_is_opened_again_without_a_number() -> None:
     with serving(CountingActor, idle_s=0.2) as url, GameClient(url, "idle", numbered=False) as game:
         game.start()
         for _ in range(200):
@@ -245,7 +245,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_opened_again_without_a
         assert game.tick(b"x") == b"1:x"
 
 
-def test_a_server_that_is_not_there_is_told_as_such() -> None:
+def test_a_server_that_is_not_there_is_reported_as_such() -> None:
     with GameClient(f"http://127.0.0.1:{free_port()}", retries=1) as game, pytest.raises(errors.Unreachable):
         game.start()
 
@@ -296,7 +296,7 @@ def test_a_failed_tick_has_its_number_and_the_session_goes_on() -> None:
         assert game.end() == b"3"
 
 
-def test_a_missed_deadline_is_told_and_the_next_tick_follows_it() -> None:
+def test_a_missed_deadline_is_reported_and_the_next_tick_follows_it() -> None:
     with serving(SlowActor) as url, GameClient(url, "slow") as game:
         game.start()
         with pytest.raises(GameError) as raised:
@@ -448,7 +448,7 @@ def test_tls_is_spoken_to_an_https_url(tmp_path: Path) -> None:
         assert asyncio.run(play()) == b"too"
 
 
-def test_a_server_of_another_kind_is_told_by_what_it_answers() -> None:
+def test_a_server_of_another_kind_is_reported_by_what_it_answers() -> None:
     class Other(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.send_response(418)
@@ -487,7 +487,7 @@ def test_what_cannot_be_a_header_is_refused_before_anything_is_sent(option: dict
 def test_a_step_after_a_lost_one_is_not_taken_for_its_repetition() -> None:
     with serving(CountingActor) as url, losing(url.port) as port, GameClient(f"127.0.0.1:{port}", retries=0) as game:
         game.start()
-        assert [_told(game, data) for data in LOSSES] == LOST
+        assert [_outcome(game, data) for data in LOSSES] == LOST
         assert game.end() == b"7"
 
 
@@ -498,7 +498,7 @@ def test_a_tick_after_a_start_that_was_answered_to_nobody_is_the_first() -> None
         assert game.tick(b"x") == b"1:x"
 
 
-def test_a_step_that_was_sent_once_is_not_told_to_be_unreachable_later() -> None:
+def test_a_step_that_was_sent_once_is_not_reported_as_unreachable_later() -> None:
     with listening(lambda game: game.settimeout(read_message(game) and None)) as port:
         game = GameClient(f"127.0.0.1:{port}", retries=1)
         game._sleep = lambda _seconds: setattr(game._place, "port", free_port())
@@ -522,7 +522,7 @@ def test_an_interrupted_step_is_not_mistaken_for_the_next() -> None:
         assert game.tick(b"y") in (b"1:y", b"2:y")  # whether the first was read before its connection was closed
 
 
-def test_a_body_that_is_too_large_is_told_as_such_and_not_sent_again() -> None:
+def test_a_body_that_is_too_large_is_reported_as_such_and_not_sent_again() -> None:
     refused: list[int] = []
     with refusing(refused) as port, GameClient(f"127.0.0.1:{port}") as game:
         game.start()
@@ -550,7 +550,7 @@ def test_a_process_with_many_files_can_play() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _told(game: GameClient, data: str) -> str:
+def _outcome(game: GameClient, data: str) -> str:
     try:
         return game.tick(data.encode()).decode()
     except errors.OutcomeUnknown:
@@ -661,14 +661,14 @@ def test_a_step_after_a_lost_one_is_not_taken_for_its_repetition_on_an_event_loo
     async def play(port: int) -> list[str]:
         client = AsyncGameClient(f"127.0.0.1:{port}", retries=0)
         await client.start()
-        told = []
+        answers = []
         for data in LOSSES:
             try:
-                told.append((await client.tick(data.encode())).decode())
+                answers.append((await client.tick(data.encode())).decode())
             except errors.OutcomeUnknown:
-                told.append("?")
+                answers.append("?")
         client.close()
-        return told
+        return answers
 
     with serving(CountingActor) as url, losing(url.port) as port:
         assert asyncio.run(play(port)) == LOST
@@ -697,7 +697,7 @@ def test_what_nobody_asked_for_is_no_answer() -> None:
         assert asyncio.run(asyncio.wait_for(play(port), 10.0)) == b"start"
 
 
-def test_a_body_that_is_too_large_is_told_as_such_on_an_event_loop() -> None:
+def test_a_body_that_is_too_large_is_reported_as_such_on_an_event_loop() -> None:
     async def play(port: int) -> bytes:
         client = AsyncGameClient(f"127.0.0.1:{port}")
         await client.start()
@@ -722,9 +722,11 @@ MOST_SENT = 1_000_000 + 16_000_000  # the limit of an answer, and what fits into
 
 def survived(lie: str, server: LyingServer, codes: list[str]) -> None:
     """A client was told this lie, or knew it for one, and the truth after it; it took no more than it may."""
-    told, truth = codes
+    outcome, truth = codes
     assert truth == "ok"
-    assert told in ("not_http", "answer_too_large", "outcome_unknown", "http") or (lie in UNHARMED and "bytes" in told)
+    assert outcome in ("not_http", "answer_too_large", "outcome_unknown", "http") or (
+        lie in UNHARMED and "bytes" in outcome
+    )
     assert server.num_sent < MOST_SENT
 
 
@@ -734,13 +736,13 @@ def test_a_server_that_lies_costs_no_more_than_the_limits(lie: str) -> None:
         game = GameClient(f"127.0.0.1:{server.port}", timeout_s=1.0, retries=0, max_answer_bytes=1_100_000)
         began = time.monotonic()
         try:
-            told = f"{len(game.stateless(b'x'))} bytes"
+            outcome = f"{len(game.stateless(b'x'))} bytes"
         except GameError as error:
-            told = error.code
+            outcome = error.code
         except errors.OutcomeUnknown:
-            told = "outcome_unknown"
+            outcome = "outcome_unknown"
         assert time.monotonic() - began < 15.0
-        survived(lie, server, [told, game.stateless(b"x").decode()])
+        survived(lie, server, [outcome, game.stateless(b"x").decode()])
         game.close()
 
 
@@ -749,14 +751,14 @@ def test_a_server_that_lies_costs_no_more_than_the_limits_on_an_event_loop(lie: 
     async def play(port: int) -> list[str]:
         game = AsyncGameClient(f"127.0.0.1:{port}", timeout_s=1.0, retries=0, max_answer_bytes=1_100_000)
         try:
-            told = f"{len(await game.stateless(b'x'))} bytes"
+            outcome = f"{len(await game.stateless(b'x'))} bytes"
         except GameError as error:
-            told = error.code
+            outcome = error.code
         except errors.OutcomeUnknown:
-            told = "outcome_unknown"
+            outcome = "outcome_unknown"
         truth = (await game.stateless(b"x")).decode()
         game.close()
-        return [told, truth]
+        return [outcome, truth]
 
     with LyingServer(lie) as server:
         survived(lie, server, asyncio.run(asyncio.wait_for(play(server.port), 60.0)))
@@ -976,9 +978,9 @@ def expected(num_ticks: int) -> list[str]:
 def test_a_program_of_another_language_plays_a_session_over_one_connection(program: Program) -> None:
     with serving(CountingActor) as url:
         assert program.play(url.port, "other", 20) == expected(20)
-        figures = url.call(url.gateway.stats)
-    assert figures["num_steps"] == 21  # the start is not counted as a step
-    assert figures["num_accepted"] <= 2
+        stats = url.call(url.gateway.stats)
+    assert stats["num_steps"] == 21  # the start is not counted as a step
+    assert stats["num_accepted"] <= 2
 
 
 @pytest.mark.parametrize("keep", [0, 30])
@@ -986,9 +988,9 @@ def test_every_tick_of_another_language_runs_once_though_connections_are_cut(pro
     with serving(CountingActor) as url, CuttingProxy(url.port, every=3, keep=keep) as proxy:
         assert program.play(proxy.port, "cut", NUM_TICKS) == expected(NUM_TICKS)
         assert proxy.num_cuts > NUM_TICKS // 4
-        figures = url.call(url.gateway.stats)
-    assert figures["num_steps"] == NUM_TICKS + 1
-    assert figures["num_repeats"] >= proxy.num_cuts - 1
+        stats = url.call(url.gateway.stats)
+    assert stats["num_steps"] == NUM_TICKS + 1
+    assert stats["num_repeats"] >= proxy.num_cuts - 1
 
 
 @pytest.mark.parametrize("access", [{"token": "T"}, {"secret": "S" * 70}])
@@ -1158,7 +1160,7 @@ def test_the_js_client_knows_the_rest_of_the_protocol(tmp_path: Path) -> None:
         num_steps = counting.call(counting.gateway.stats)["num_steps"]
     assert done.stderr == ""
     lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
-    assert {mode: json.loads(told) for mode, told in lines.items()} == {
+    assert {mode: json.loads(result) for mode, result in lines.items()} == {
         "stateless": ["1:a", "2:b"],
         "deadline": ["deadline_exceeded 504", "done 1"],
         "failing": ["1:x", "actor_failed 500", "3:x"],

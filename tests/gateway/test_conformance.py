@@ -130,7 +130,7 @@ def test_a_server_without_the_token_that_was_given_is_found_out() -> None:
     assert {finding.code for finding in report.failed} == {"token", "token_paths", "signature", "replayed"}
 
 
-def test_a_server_that_takes_no_such_data_is_told_so() -> None:
+def test_a_server_that_takes_no_such_data_is_reported_so() -> None:
     class Picky(EchoActor):
         def start(self, session: Any, data: bytes) -> bytes:
             if data != b"right":

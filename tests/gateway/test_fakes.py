@@ -55,13 +55,13 @@ def test_a_fake_actor_without_answers_echoes_after_a_while() -> None:
 def test_games_play_at_once_and_all_of_it_is_counted() -> None:
     with serving(EchoActor) as url:
         report = fake.FakeGamecore(url, games=8, ticks=10, episodes=2, body_bytes=64).run()
-        figures = url.call(url.gateway.stats)
+        stats = url.call(url.gateway.stats)
     assert report.num_requests == 8 * 2 * (10 + 2)
     assert report.num_ticks == 8 * 2 * 10
     assert report.errors == {}
     assert 0 < report.p50_ms <= report.p95_ms <= report.p99_ms <= report.max_ms
-    assert figures["num_started"] == 16
-    assert figures["ended"] == {"asked": 16}
+    assert stats["num_started"] == 16
+    assert stats["ended"] == {"asked": 16}
     assert "8 games" in report.text
 
 
@@ -135,7 +135,7 @@ def test_what_a_process_uses_is_measured() -> None:
     assert UsageMeter([]).read() is None
 
 
-def test_this_machine_is_told_from_others() -> None:
+def test_this_machine_is_distinguished_from_others() -> None:
     assert is_here("127.0.0.1")
     assert is_here("localhost")
     assert not is_here("192.0.2.1")
@@ -213,54 +213,54 @@ class KeepingBuffer:
     """What a `RemoteBuffer` is to those who push."""
 
     def __init__(self, *, is_broken: bool = False) -> None:
-        self.replays: list[Any] = []
+        self.items: list[Any] = []
         self._is_broken = is_broken
 
-    def push(self, *replays: Any, drop: bool = True) -> None:
+    def push(self, *items: Any, drop: bool = True) -> None:
         if self._is_broken:
             raise errors.Overloaded("no room")
-        self.replays += replays
+        self.items += items
 
 
-def test_a_fake_buffer_pushes_replays_of_its_spec_at_its_rate() -> None:
+def test_a_fake_buffer_pushes_items_of_its_spec_at_its_rate() -> None:
     kept = KeepingBuffer()
     began = time.monotonic()
-    with fake.FakeBuffer("replays", SPECS, rate=200.0, num=40, buffer=kept) as made:
+    with fake.FakeBuffer("items", SPECS, rate=200.0, num=40, buffer=kept) as made:
         made.join(10.0)
     assert time.monotonic() - began >= 39 / 200.0
-    assert made.num_pushed == len(kept.replays) == 40
-    for replay in kept.replays:
-        validate(replay, SPECS)
+    assert made.num_pushed == len(kept.items) == 40
+    for item in kept.items:
+        validate(item, SPECS)
 
 
-def test_a_fake_buffer_takes_a_function_and_stops_when_told() -> None:
+def test_a_fake_buffer_takes_a_function_and_stops_when_asked() -> None:
     kept = KeepingBuffer()
-    made = fake.FakeBuffer("replays", lambda rng: {"x": rng.random()}, rate=500.0, buffer=kept)
+    made = fake.FakeBuffer("items", lambda rng: {"x": rng.random()}, rate=500.0, buffer=kept)
     until = time.monotonic() + 10.0
-    while len(kept.replays) < 5 and time.monotonic() < until:
+    while len(kept.items) < 5 and time.monotonic() < until:
         time.sleep(0.01)
     made.stop()
-    num = len(kept.replays)
+    num = len(kept.items)
     assert num >= 5
     time.sleep(0.1)
-    assert len(kept.replays) == num
+    assert len(kept.items) == num
 
 
 def test_a_fake_buffer_fills_the_buffer_of_its_name(tmp_path: Path) -> None:
     with ludus.init(tmp_path, "fakes"):
-        buffer = ludus.RemoteBuffer("replays")
-        with ludus.fake.FakeBuffer("replays", SPECS, rate=1000.0, num=20) as made:
+        buffer = ludus.RemoteBuffer("items")
+        with ludus.fake.FakeBuffer("items", SPECS, rate=1000.0, num=20) as made:
             made.join(10.0)
         taken = buffer.take(20, 5.0)
         while len(taken) < 20 and (more := buffer.take(20, 5.0)):
             taken += more
     assert len(taken) == 20
-    for replay in taken:
-        validate(replay, SPECS)
+    for item in taken:
+        validate(item, SPECS)
 
 
 def test_what_goes_wrong_with_a_fake_buffer_is_raised() -> None:
-    made = fake.FakeBuffer("replays", 0.0, buffer=KeepingBuffer(is_broken=True))
+    made = fake.FakeBuffer("items", 0.0, buffer=KeepingBuffer(is_broken=True))
     with pytest.raises(errors.Overloaded):
         made.join(10.0)
 

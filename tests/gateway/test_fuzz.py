@@ -139,8 +139,8 @@ def test_no_memory_is_kept_of_bad_requests(url):
                 headers["step_kind"] = "nonsense"
             connection.request("POST", "/step", bytes(chance.randrange(2000)), headers)
             answer = connection.getresponse()
-            told = json.loads(answer.read())
-            assert told["status"] == answer.status
+            report = json.loads(answer.read())
+            assert report["status"] == answer.status
             connection.close()
 
     trouble(200)

@@ -148,7 +148,7 @@ def test_what_http_forbids_is_refused_by_its_own_status(data, status, code):
 
 
 @run
-async def test_http_1_0_is_kept_alive_if_it_asks_and_told_so():
+async def test_http_1_0_is_kept_alive_if_it_asks_and_informed():
     async with serving() as gateway:
         client = await connect(gateway)
         for number in (1, 2):

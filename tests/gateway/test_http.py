@@ -70,9 +70,9 @@ class Client:
     async def code(self, *args, **kwargs):
         status, headers, body = await self.ask(*args, **kwargs)
         assert headers["content-type"] == "application/problem+json"
-        told = json.loads(body)
-        assert told["status"] == status
-        return told["code"]
+        report = json.loads(body)
+        assert report["status"] == status
+        return report["code"]
 
 
 @contextlib.asynccontextmanager
@@ -348,9 +348,9 @@ async def test_metrics_are_prometheus_and_sessions_are_listed():
         assert found["ludus_steps_total", "tick", "ok"] == 1
         assert found["ludus_steps_total", "tick", "unknown_session"] == 1
         assert found["ludus_sessions", None, None] == 1
-        told = json.loads((await client.ask(path="/sessions", method="GET"))[2])
-        assert told["num_sessions"] == 1
-        assert (told["sessions"][0]["session"], told["sessions"][0]["step"]) == ("a", 1)
+        report = json.loads((await client.ask(path="/sessions", method="GET"))[2])
+        assert report["num_sessions"] == 1
+        assert (report["sessions"][0]["session"], report["sessions"][0]["step"]) == ("a", 1)
 
 
 @contextlib.asynccontextmanager
@@ -382,9 +382,9 @@ def test_any_connection_carries_any_session_whichever_worker_has_it(tmp_path):
                 for number in range(24):
                     client = clients[(number * 5 + step) % 12]
                     assert (await client.ask("tick", f"s{number}", b"x", step=step))[2] == b"x/%d" % step
-            told = json.loads((await clients[0].ask(path="/sessions", method="GET"))[2])
-            assert told["num_sessions"] == 24
-            assert {each["worker"] for each in told["sessions"]} == {0, 1, 2}
+            report = json.loads((await clients[0].ask(path="/sessions", method="GET"))[2])
+            assert report["num_sessions"] == 24
+            assert {each["worker"] for each in report["sessions"]} == {0, 1, 2}
             assert sum(worker.stats()["num_forwarded"] for worker in workers) > 24
             for number in range(24):
                 assert (await clients[0].ask("end", f"s{number}"))[2] == b"3"
@@ -553,9 +553,9 @@ async def test_a_failure_of_the_server_itself_has_an_id_and_a_traceback_in_the_l
             assert (await client.read())[0] == 200
             status_behind, _, body_behind = await asyncio.wait_for(client.read(), 5)
     assert (status, status_behind) == (500, 500)
-    for line, told in zip(lines, (body, body_behind), strict=True):
-        assert json.loads(told)["code"] == "server_failed"
-        assert json.loads(told)["id"] in line
+    for line, result in zip(lines, (body, body_behind), strict=True):
+        assert json.loads(result)["code"] == "server_failed"
+        assert json.loads(result)["id"] in line
         assert "as the test wants it" in line
 
 

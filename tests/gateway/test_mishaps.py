@@ -92,7 +92,7 @@ def test_an_actor_that_exits_or_is_cancelled_from_within_has_failed(cls):
     asyncio.run(test())
 
 
-class Odd(BaseException):
+class OwnBaseException(BaseException):
     """Neither an Exception nor one of Python's own."""
 
 
@@ -133,7 +133,9 @@ class Waited:
         return self.function(*self.args)
 
 
-@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit, Odd])
+@pytest.mark.parametrize(
+    "error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit, OwnBaseException]
+)
 @pytest.mark.parametrize("cls", [Raising, RaisingLater, RaisingInTask])
 def test_whatever_an_actor_raises_its_step_is_answered_and_not_run_again(cls, error):
     async def test():

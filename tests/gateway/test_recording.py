@@ -25,7 +25,7 @@ class Counter(Actor):
     def start(self, session, data):
         self.total = len(data)
         session.pin("m", 7)
-        return b"begun"
+        return b"started"
 
     async def tick(self, data):
         await asyncio.sleep(0)
@@ -89,7 +89,7 @@ def test_a_recording_of_before_there_were_outcomes_is_replayed_equal(tmp_path):
         assert msgspec.structs.replace(before, time=0.0) == msgspec.structs.replace(now, time=0.0)
 
 
-def test_the_first_byte_that_differs_is_told(tmp_path):
+def test_the_first_byte_that_differs_is_reported(tmp_path):
     record(tmp_path / "log")
     report = asyncio.run(replay(read_recording(tmp_path / "log")[1], Other))
     assert report.num_different > 0
@@ -214,8 +214,8 @@ def test_the_command_fails_if_an_answer_differs(actor, code, different, as_json,
     assert main([*words, "--json"] if as_json else words) == code
     out = capsys.readouterr().out
     if as_json:
-        told = json.loads(out)
-        assert (told["sessions"], told["different"]) == (3, different)
-        assert (told["first_difference"] is None) == (code == 0)
+        report = json.loads(out)
+        assert (report["sessions"], report["different"]) == (3, different)
+        assert (report["first_difference"] is None) == (code == 0)
     else:
         assert f"3 sessions, 13 steps: {different} answers differ" in out

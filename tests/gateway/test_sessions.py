@@ -23,7 +23,7 @@ async def test_a_session_starts_ticks_and_ends():
 
 
 @run
-async def test_steps_of_unknown_and_of_ended_sessions_are_told_apart():
+async def test_steps_of_unknown_and_of_ended_sessions_are_distinguished():
     house = House()
     assert house.now("tick").code == "unknown_session"
     house.now("start")

@@ -116,7 +116,7 @@ def test_who_knows_the_secret_is_held(guarded: lifeline.LifelineServer, asked: t
 
 
 @pytest.mark.parametrize("secret", [None, "open barley"])
-def test_who_has_another_secret_is_told_so_and_not_held(guarded: lifeline.LifelineServer, secret: str | None) -> None:
+def test_who_has_another_secret_is_refused_and_not_held(guarded: lifeline.LifelineServer, secret: str | None) -> None:
     with pytest.raises(errors.Unauthorised, match="did not accept this worker's secret"):
         lifeline.connect_lifeline(guarded.address, secret=secret)
     assert guarded.num_held == 0

@@ -78,8 +78,8 @@ def test_a_worker_s_warnings_are_in_the_driver_s_log_once_and_its_result_in_its_
         end = record(run, "warner/0").last_end
     assert end is not None
     assert end.result == {"score": 1.5}
-    [told] = [message for message in caplog.messages if "it raised" in message]
-    assert told.startswith("warner/0: it raised (seed 7, step 12) in process ")
+    [result] = [message for message in caplog.messages if "it raised" in message]
+    assert result.startswith("warner/0: it raised (seed 7, step 12) in process ")
     assert "not ours" not in caplog.text
     assert (run.trial_dir / "logs" / "warner-0.log").read_text().count("it raised") == 100
 
@@ -96,7 +96,7 @@ def test_a_worker_is_started_again_though_somebody_deleted_the_trial_s_folder(pr
         assert run.remote(echo).echo(2)["value"] == 2
 
 
-def test_a_line_that_was_begun_is_completed_and_what_finds_no_room_is_dropped() -> None:
+def test_a_line_that_was_started_is_completed_and_what_finds_no_room_is_dropped() -> None:
     there, here = os.pipe()
     pipe = child.PulsePipe(here)
     sent = [f"{number} ".encode() + b"x" * 10_000 + b"\n" for number in range(20)]
@@ -176,7 +176,7 @@ def test_a_run_that_cannot_be_sent_to_its_workers_says_which_node(project: Path)
 
 
 @BOTH
-def test_a_crash_is_told_with_its_traceback_and_the_worker_comes_back(project: Path, threads: bool) -> None:
+def test_a_crash_is_reported_with_its_traceback_and_the_worker_comes_back(project: Path, threads: bool) -> None:
     events: list[Event] = []
     program = Program("staged")
     program.add("once", CrashesOnce, str(project / "flag"), restarts=RestartPolicy(backoff_s=0.05))
@@ -317,7 +317,7 @@ def test_a_worker_that_does_not_listen_is_killed_after_the_grace(project: Path) 
     with launch.local(program, project=project) as run:
         panel = run.panel()
         wait_until(panel.auto_connect)
-        wait_until(lambda: not panel.group_request("ping", timeout=0.2)[0].ok)  # it has begun not to listen
+        wait_until(lambda: not panel.group_request("ping", timeout=0.2)[0].ok)  # it has started not to listen
         pid, began = pid_of(run, "sleep/0"), time.monotonic()
         run.stop(grace_s=0.3)
         assert 0.3 <= time.monotonic() - began < 30.0

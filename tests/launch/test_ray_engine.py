@@ -81,8 +81,8 @@ def test_warnings_and_the_result_of_a_worker_come_to_its_driver(
         [warner] = run.workers()
     assert warner.last_end is not None
     assert warner.last_end.result == {"score": 1.5}
-    [told] = [message for message in caplog.messages if "it raised" in message]
-    assert told.startswith("warner/0: it raised (seed 7, step 12) in process ")
+    [result] = [message for message in caplog.messages if "it raised" in message]
+    assert result.startswith("warner/0: it raised (seed 7, step 12) in process ")
 
 
 def check_that_others_would_need_the_secret(run: launch.Run) -> None:

@@ -57,7 +57,7 @@ def test_an_ignored_signal_stays_ignored(interrupts: Interrupts) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_handler_set_by_somebody_else_meanwhile_is_kept(interrupts: Interrupts) -> None:
+def test_a_handler_set_by_somebody_else_since_is_kept(interrupts: Interrupts) -> None:
     before = signal.getsignal(signal.SIGINT)
     interrupts.install()
     try:

@@ -134,7 +134,7 @@ def test_the_backoff_doubles_and_is_forgotten_after_the_window() -> None:
     assert delays == pytest.approx([1.0, 2.0, 3.0, 1.0])
 
 
-def test_a_crash_is_told_at_once_with_its_traceback_and_last_lines() -> None:
+def test_a_crash_is_reported_at_once_with_its_traceback_and_last_lines() -> None:
     stage = Stage(task())
     stage.step()
     stage.up["task/0"].end(CRASH)

@@ -89,13 +89,13 @@ class Outcomes:
     def __init__(self) -> None:
         self.found: dict[Any, Any] = {}
         self.versions: dict[Any, int] = {}
-        self.num_told = 0
+        self.num_reported = 0
 
     def deliver(self, tokens: list[Any], results: list[Any], version: int) -> None:
-        self.num_told += 1
+        self.num_reported += 1
         self.found.update(zip(tokens, results, strict=True))
         self.versions.update(dict.fromkeys(tokens, version))
 
     def fail(self, tokens: list[Any], error: BaseException) -> None:
-        self.num_told += 1
+        self.num_reported += 1
         self.found.update((token, error) for token in tokens)

@@ -47,21 +47,21 @@ def policy_of(spec: PolicySpec, number: int) -> Policy:
 
 
 def observe(spec: PolicySpec, num_rows: int, seed: int) -> tuple[Nest, Nest, np.ndarray]:
-    """Observations, memory and first marks of so many rows."""
+    """Observations, state and first marks of so many rows."""
     rng = np.random.default_rng(seed)
 
     def draw(leaf: ArraySpec) -> np.ndarray:
         return rng.standard_normal((num_rows, *leaf.shape)).astype(np.float32)
 
     obs = {name: draw(leaf) for name, leaf in spec.obs.items()} if isinstance(spec.obs, dict) else draw(spec.obs)
-    memory = policy_of(spec, 0).initial_memory(num_rows)
-    if isinstance(memory, np.ndarray):
-        memory = rng.standard_normal(memory.shape).astype(np.float32)
-    return obs, memory, rng.random(num_rows) < 0.2
+    state = policy_of(spec, 0).initial_state(num_rows)
+    if isinstance(state, np.ndarray):
+        state = rng.standard_normal(state.shape).astype(np.float32)
+    return obs, state, rng.random(num_rows) < 0.2
 
 
 def call_of(asked: tuple[Nest, Nest, np.ndarray]) -> tuple[Any, ...]:
-    """The arguments of a `forward`: a policy without memory is given observations only."""
+    """The arguments of a `forward`: a policy without state is given observations only."""
     return asked[:1] if asked[1] is None else asked
 
 
@@ -111,9 +111,9 @@ class Asker:
         worst, wrong = 0.0, 0
         for call in range(self.num_calls):
             number = int(rng.choice(self.versions))
-            obs, memory, first = observe(PLAIN, int(rng.integers(1, 9)), self.seed * 1000 + call)
+            obs, state, first = observe(PLAIN, int(rng.integers(1, 9)), self.seed * 1000 + call)
             asked = self.client.ask(number, (obs,), {})
-            params, _ = runners[number](obs, memory, first)
+            params, _ = runners[number](obs, state, first)
             worst = max(worst, float(np.abs(asked.result()["params"] - params).max()))
             wrong += asked.version != number
         self.out.write_text(json.dumps({"worst": worst, "wrong": wrong}))

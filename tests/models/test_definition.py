@@ -53,7 +53,7 @@ def test_another_architecture_under_the_same_name_is_refused(tmp_path: Path) -> 
         folder.create(Definition(module=torch.nn.Linear(2, 2)), {})
 
 
-def test_what_a_killed_maker_left_is_made_anew(tmp_path: Path) -> None:
+def test_what_a_killed_maker_left_is_made_again(tmp_path: Path) -> None:
     VersionStore(tmp_path).publish("net", weights_of(net(5)), number=0)
     folder = ModelFolder(tmp_path, "net")
     folder.create(Definition(module=net(1)), {})
@@ -297,7 +297,7 @@ def test_a_damaged_definition_is_an_error_that_names_it_and_is_not_unpickled(
         folder.definition()
 
 
-def test_damaged_settings_are_told_and_the_model_runs_as_if_there_were_none(
+def test_damaged_settings_are_reported_and_the_model_runs_as_if_there_were_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = ModelFolder(tmp_path / "models", "net")

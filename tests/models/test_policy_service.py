@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ludus.discovery.state import MemoryNames
 
 from ludus import errors, launch
 from ludus.data import nest as nests
-from ludus.discovery.memory import MemoryNames
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.policies.policy import Policy, PolicySpec
 from ludus.models.client import ModelClient
@@ -59,8 +59,8 @@ def outcome(answer: Deferred) -> Any:
 
 
 def agrees(spec: PolicySpec, number: int, asked: tuple[Any, ...], answer: Any) -> bool:
-    params, memory = policy_of(spec, number).runner()(*asked)
-    wanted = {"params": params} if memory is None else {"params": params, "memory": memory}
+    params, state = policy_of(spec, number).runner()(*asked)
+    wanted = {"params": params} if state is None else {"params": params, "state": state}
     pairs = zip(nests.leaves(wanted), nests.leaves(answer["outputs"]), strict=True)
     return answer["version"] == number and all(np.allclose(a, b, atol=1e-5, rtol=1e-5) for a, b in pairs)
 
@@ -110,8 +110,8 @@ def test_a_malformed_request_is_refused_alone(store: VersionStore, spec: PolicyS
     bad: list[tuple[Any, ...]] = [(bad_obs, *rest) for bad_obs in (cut, wide, {"x": obs}, None, "text")]
     bad += [(), (obs, *rest, obs)]
     if rest:
-        memory, first = rest
-        bad += [(obs, obs, first), (obs, memory, first.astype(np.int8)), (obs, memory, first[:1]), (obs, memory, None)]
+        state, first = rest
+        bad += [(obs, obs, first), (obs, state, first.astype(np.int8)), (obs, state, first[:1]), (obs, state, None)]
     for arguments in bad:
         with pytest.raises(errors.DataError, match=r"does not look like its forward_args|number of rows|no array"):
             service.forward(1, arguments, {})
@@ -123,7 +123,7 @@ def test_a_malformed_request_is_refused_alone(store: VersionStore, spec: PolicyS
     assert service.kernel.stats().num_failed == len(bad)
 
 
-def test_a_version_that_is_gone_is_told_to_those_who_ask_for_it(store: VersionStore) -> None:
+def test_a_version_that_is_gone_is_reported_to_those_who_ask_for_it(store: VersionStore) -> None:
     publish(store, PLAIN, *range(6))
     service = serve(store)
     asked = [forward(service, version, observe(PLAIN, 2, 0)) for version in (0, 5, "nobody", 0)]
@@ -136,7 +136,7 @@ def test_a_version_that_is_gone_is_told_to_those_who_ask_for_it(store: VersionSt
     assert "nobody" in str(outcomes[2])
 
 
-def test_before_the_first_version_callers_are_told(store: VersionStore) -> None:
+def test_before_the_first_version_callers_are_notified(store: VersionStore) -> None:
     service = serve(store)
     answer = forward(service, "latest", observe(PLAIN, 2, 0))
     service._poll()
@@ -176,7 +176,7 @@ def test_a_loaded_version_outlives_retention(store: VersionStore) -> None:
     assert agrees(PLAIN, 1, asked, outcome(answer))
 
 
-def test_after_a_rewind_a_number_is_loaded_anew(store: VersionStore) -> None:
+def test_after_a_rewind_a_number_is_loaded_again(store: VersionStore) -> None:
     publish(store, PLAIN, 1, 2)
     service = serve(store)
     asked = observe(PLAIN, 3, 0)

@@ -27,7 +27,7 @@ def publish(model: NamedModel, count: int, settings: ModelSettings | None = None
     return [model.publish(weights_of(net(1)), settings=settings).number for _ in range(count)]
 
 
-def test_a_folder_that_was_made_anew_has_a_model_of_its_own(tmp_path: Path) -> None:
+def test_a_folder_that_was_made_again_has_a_model_of_its_own(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     make(folder, 1)
     first = registry.find(folder, "net")
@@ -47,14 +47,14 @@ def test_what_runs_the_models_of_a_folder_ends_when_it_is_forgotten(tmp_path: Pa
     make(tmp_path / "b", 1)
     mine, other = registry.find(tmp_path / "a", "net"), registry.find(tmp_path / "b", "net")
     before = set(threading.enumerate())
-    kernel, told = mine.kernel(ModelSettings(num_threads=2)), Outcomes()
+    kernel, outcomes = mine.kernel(ModelSettings(num_threads=2)), Outcomes()
     kernel.wait_ready(30.0)
     number = mine.holds.hold("latest")
     registry.forget(tmp_path / "a")
     assert set(threading.enumerate()) == before
     assert (mine.is_closed, mine.holds.numbers, other.is_closed) == (True, (), False)
-    kernel.submit(number, (IMAGE,), {}, told, 0)
-    assert isinstance(told.found[0], errors.Unreachable)
+    kernel.submit(number, (IMAGE,), {}, outcomes, 0)
+    assert isinstance(outcomes.found[0], errors.Unreachable)
     assert not registry.find(tmp_path / "a", "net").is_closed
     for folder in ("a", "b"):
         registry.forget(tmp_path / folder)

@@ -71,7 +71,7 @@ def test_a_version_can_be_made_ready_before_it_is_asked_for(tmp_path: Path) -> N
         service.load(9)
 
 
-def test_what_is_not_run_when_it_ends_is_told(tmp_path: Path) -> None:
+def test_what_is_not_run_when_it_ends_is_reported(tmp_path: Path) -> None:
     make(tmp_path / "models", 1)
     service = serve(tmp_path)
     answer = service.forward(0, (images(1),), {})

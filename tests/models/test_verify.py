@@ -20,10 +20,10 @@ from ludus.models.kernel import Kernel
 from .nets import IMAGE, Nested, Outcomes, expected, images, make, net, weights_of
 
 
-def run_all(kernel: Kernel, told: Outcomes, count: int) -> None:
+def run_all(kernel: Kernel, outcomes: Outcomes, count: int) -> None:
     """Until so many are told; versions are loaded aside."""
     until = time.monotonic() + 30
-    while len(told.found) < count:
+    while len(outcomes.found) < count:
         assert time.monotonic() < until, "never told"
         kernel.run_pending(0.05)
 
@@ -61,9 +61,9 @@ def test_onnx_runs_nests_shared_weights_and_nothing_at_all() -> None:
     mask = np.array([[True, False, True, True]])
     module = Nested()
     source = Source(module=module, args=(row,), kwargs={"mask": mask})
-    backend, told = verify.choose("onnx", source, weights_of(module), tolerance=1e-5, num_threads=1)
-    assert (backend.name, told.chosen, told.reports[0].num_rows) == ("onnx", "onnx", 20)
-    assert {error.path for error in told.reports[0].outputs} == {"logits", "rest/0", "rest/1"}
+    backend, verification = verify.choose("onnx", source, weights_of(module), tolerance=1e-5, num_threads=1)
+    assert (backend.name, verification.chosen, verification.reports[0].num_rows) == ("onnx", "onnx", 20)
+    assert {error.path for error in verification.reports[0].outputs} == {"logits", "rest/0", "rest/1"}
     assert backend.run(backend.load(weights_of(module)), (row,), {"mask": mask})["none"] is None
 
 
@@ -72,37 +72,39 @@ def test_int8_is_held_to_its_tolerance_and_refused_with_the_error_of_each_output
 ) -> None:
     weights = weights_of(net(1))
     with caplog.at_level(logging.WARNING):
-        backend, told = verify.choose("int8", SOURCE, weights, tolerance=1e-6, num_threads=1)
-    assert (backend.name, told.chosen, told.asked) == ("eager", "eager", "int8")
-    report = told.reports[0]
+        backend, verification = verify.choose("int8", SOURCE, weights, tolerance=1e-6, num_threads=1)
+    assert (backend.name, verification.chosen, verification.asked) == ("eager", "eager", "int8")
+    report = verification.reports[0]
     assert not report.is_verified
     assert [error.path for error in report.outputs] == ["0", "1"]
     assert report.outputs[0].max_abs > 1e-6
     assert "0 is off by" in report.reason
     assert "more than the tolerance 1e-06" in caplog.text
-    backend, told = verify.choose("int8", SOURCE, weights, tolerance=0.2, num_threads=1)
-    assert (backend.name, told.chosen) == ("int8", "int8")
-    again = verify.Verification.from_nest(told.to_nest())
-    assert again == told
+    backend, verification = verify.choose("int8", SOURCE, weights, tolerance=0.2, num_threads=1)
+    assert (backend.name, verification.chosen) == ("int8", "int8")
+    again = verify.Verification.from_nest(verification.to_nest())
+    assert again == verification
 
 
 def test_auto_takes_the_fastest_that_verifies_and_says_so() -> None:
-    backend, told = verify.choose("auto", SOURCE, weights_of(net(1)), tolerance=1e-4, num_threads=1)
-    rates = {report.backend: report.rows_per_s for report in told.reports if report.is_verified}
+    backend, verification = verify.choose("auto", SOURCE, weights_of(net(1)), tolerance=1e-4, num_threads=1)
+    rates = {report.backend: report.rows_per_s for report in verification.reports if report.is_verified}
     assert set(rates) >= {"eager", "onnx"}
-    assert backend.name == told.chosen == max(rates, key=lambda name: rates[name])
-    assert "rows/s" in str(told)
+    assert backend.name == verification.chosen == max(rates, key=lambda name: rates[name])
+    assert "rows/s" in str(verification)
 
 
 def test_what_cannot_be_exported_runs_eagerly_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
-    class Odd(torch.nn.Module):
+    class Unexportable(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.linalg.eigvalsh(x)
 
     x = np.eye(3, dtype=np.float32)[None]
-    backend, told = verify.choose("onnx", Source(module=Odd(), args=(x,)), {}, tolerance=1e-4, num_threads=1)
+    backend, verification = verify.choose(
+        "onnx", Source(module=Unexportable(), args=(x,)), {}, tolerance=1e-4, num_threads=1
+    )
     assert backend.name == "eager"
-    assert "cannot be exported" in told.reports[0].reason
+    assert "cannot be exported" in verification.reports[0].reason
     assert "eager is" in caplog.text
 
 
@@ -173,24 +175,24 @@ def test_a_version_that_a_backend_runs_too_far_from_eager_is_run_by_eager(
     folder.create(
         Definition(module=Branching(), forward_args=(np.ones(2, np.float32),)), {"backend": "onnx", "keep": 9}
     )
-    kernel, told = Kernel.of(folder), Outcomes()
+    kernel, outcomes = Kernel.of(folder), Outcomes()
     assert kernel.prepare().chosen == "onnx"
     kernel._store.publish("branching", {"gain": np.array([-1.0], np.float32)}, number=1)
     for number in (0, 1):
-        kernel.submit(number, (np.ones(2, np.float32),), {}, told, number)
-    run_all(kernel, told, 2)
-    assert [told.found[number].tolist() for number in (0, 1)] == [[1.0, 1.0], [-9.0, -9.0]]
+        kernel.submit(number, (np.ones(2, np.float32),), {}, outcomes, number)
+    run_all(kernel, outcomes, 2)
+    assert [outcomes.found[number].tolist() for number in (0, 1)] == [[1.0, 1.0], [-9.0, -9.0]]
     assert kernel.stats().num_refused_versions == 1
     assert "version 1 of branching is run by eager" in caplog.text
 
 
 def test_what_was_seen_is_what_it_is_verified_on_later(tmp_path: Path) -> None:
     folder, _ = make(tmp_path, 1, backend="onnx")
-    kernel, told = Kernel.of(folder), Outcomes()
+    kernel, outcomes = Kernel.of(folder), Outcomes()
     first = kernel.prepare()
     for index, row in enumerate(images(100)):
-        kernel.submit(0, (row,), {}, told, index)
-        run_all(kernel, told, index + 1)
+        kernel.submit(0, (row,), {}, outcomes, index)
+        run_all(kernel, outcomes, index + 1)
     again = kernel.prepare()
     assert (first.reports[0].num_rows, again.reports[0].num_rows) == (20, 84)
     assert again.chosen == "onnx"
@@ -201,7 +203,7 @@ def test_calls_by_a_version_that_is_ready_do_not_wait_for_one_that_is_loaded(
 ) -> None:
     folder, _ = make(tmp_path, 1, 2, backend="onnx")
     woken = threading.Event()
-    kernel, told = Kernel.of(folder, wake=woken.set), Outcomes()
+    kernel, outcomes = Kernel.of(folder, wake=woken.set), Outcomes()
     kernel.prepare()
     kernel.load(0)
     may_load = threading.Event()
@@ -212,31 +214,31 @@ def test_calls_by_a_version_that_is_ready_do_not_wait_for_one_that_is_loaded(
         return load(self, weights)
 
     monkeypatch.setattr(OnnxBackend, "load", slow)
-    kernel.submit(1, (IMAGE,), {}, told, "one")
-    kernel.submit(0, (IMAGE,), {}, told, "zero")
-    kernel.submit(7, (IMAGE,), {}, told, "none")
+    kernel.submit(1, (IMAGE,), {}, outcomes, "one")
+    kernel.submit(0, (IMAGE,), {}, outcomes, "zero")
+    kernel.submit(7, (IMAGE,), {}, outcomes, "none")
     kernel.run_pending()
-    kernel.submit(1, (IMAGE,), {}, told, "another")
+    kernel.submit(1, (IMAGE,), {}, outcomes, "another")
     kernel.run_pending()
-    assert set(told.found) == {"zero"}
+    assert set(outcomes.found) == {"zero"}
     assert kernel.stats().num_pending == 3
     may_load.set()
     assert woken.wait(30)
-    run_all(kernel, told, 4)
-    np.testing.assert_allclose(told.found["one"][0], expected(2, IMAGE[None])[0][0], atol=1e-4)
-    np.testing.assert_allclose(told.found["another"][0], told.found["one"][0])
-    assert "no version 7" in str(told.found["none"])
+    run_all(kernel, outcomes, 4)
+    np.testing.assert_allclose(outcomes.found["one"][0], expected(2, IMAGE[None])[0][0], atol=1e-4)
+    np.testing.assert_allclose(outcomes.found["another"][0], outcomes.found["one"][0])
+    assert "no version 7" in str(outcomes.found["none"])
     kernel.close()
 
 
-def test_who_waits_for_a_version_when_the_kernel_is_closed_is_told(tmp_path: Path) -> None:
+def test_waiters_for_a_version_are_notified_when_the_kernel_is_closed(tmp_path: Path) -> None:
     folder, _ = make(tmp_path, 1, backend="onnx")
-    kernel, told = Kernel.of(folder), Outcomes()
+    kernel, outcomes = Kernel.of(folder), Outcomes()
     kernel.prepare()
-    kernel.submit(0, (IMAGE,), {}, told, "asked")
+    kernel.submit(0, (IMAGE,), {}, outcomes, "asked")
     kernel.run_pending()
     kernel.close()
-    assert isinstance(told.found["asked"], errors.Unreachable | tuple)
+    assert isinstance(outcomes.found["asked"], errors.Unreachable | tuple)
 
 
 def test_what_a_runtime_has_no_kernels_for_is_run_by_eager_and_the_log_says_why(
@@ -247,9 +249,9 @@ def test_what_a_runtime_has_no_kernels_for_is_run_by_eager_and_the_log_says_why(
     source = Source(module=module, args=(x,), kwargs={})
     for asked in ("onnx", "auto"):
         with caplog.at_level(logging.INFO):
-            backend, told = verify.choose(asked, source, weights_of(module), tolerance=1e-6, num_threads=1)
-        assert (backend.name, told.chosen) == ("eager", "eager")
-        assert "it cannot run this module: NotImplemented" in str(told)
+            backend, verification = verify.choose(asked, source, weights_of(module), tolerance=1e-6, num_threads=1)
+        assert (backend.name, verification.chosen) == ("eager", "eager")
+        assert "it cannot run this module: NotImplemented" in str(verification)
     assert "the backend onnx is not used, eager is: it cannot run this module" in caplog.text
 
 
@@ -257,9 +259,9 @@ def test_what_a_runtime_has_no_kernels_for_is_run_by_eager_and_the_log_says_why(
 def test_linear_layers_of_other_floats_are_not_quantised(asked: str) -> None:
     module = torch.nn.Linear(4, 2).double()
     source = Source(module=module, args=(np.ones((1, 4)),), kwargs={})
-    backend, told = verify.choose(asked, source, weights_of(module), tolerance=1e-6, num_threads=1)
+    backend, verification = verify.choose(asked, source, weights_of(module), tolerance=1e-6, num_threads=1)
     assert backend.name != "int8"
-    for report in told.reports:
+    for report in verification.reports:
         assert report.is_verified == (report.backend != "int8")
         assert report.is_verified or "int8 is for linear layers of float32" in report.reason
 
@@ -268,16 +270,16 @@ def test_a_version_that_its_backend_cannot_load_is_run_by_eager(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, _ = make(tmp_path, 1, 2, backend="onnx", tolerance=1e-3)
-    kernel, told = Kernel.of(folder), Outcomes()
+    kernel, outcomes = Kernel.of(folder), Outcomes()
     assert kernel.prepare().chosen == "onnx"
 
     def fail(*_given: object) -> None:
         raise RuntimeError("out of sessions")
 
     monkeypatch.setattr(OnnxBackend, "load", fail)
-    kernel.submit(1, (IMAGE,), {}, told, 0)
-    run_all(kernel, told, 1)
-    np.testing.assert_allclose(told.found[0][0], expected(2, IMAGE[None])[0][0], atol=1e-4)
+    kernel.submit(1, (IMAGE,), {}, outcomes, 0)
+    run_all(kernel, outcomes, 1)
+    np.testing.assert_allclose(outcomes.found[0][0], expected(2, IMAGE[None])[0][0], atol=1e-4)
     assert kernel.stats().num_refused_versions == 1
     assert (
         "version 1 of net is run by eager, not by onnx: it cannot run this module: RuntimeError: out of" in caplog.text

@@ -131,7 +131,7 @@ def test_a_class_with_nothing_to_do_is_refused() -> None:
         Program("demo").add("idle", Idle)
 
 
-def test_a_missing_argument_is_told_when_the_node_is_added() -> None:
+def test_a_missing_argument_is_reported_when_the_node_is_added() -> None:
     with pytest.raises(errors.ProgramError, match="missing a required argument: 'rate'"):
         Program("demo").add("trainer", Trainer)
     Program("demo").add("trainer", Trainer, 0.1)

@@ -98,7 +98,7 @@ def test_a_port_that_was_stopped_can_be_served_again(trial):
         assert b"welcome back" in game.tick(b"Ada")
 
 
-def test_a_port_that_is_taken_is_told_before_anything_starts(trial):
+def test_a_port_that_is_taken_is_reported_before_anything_starts(trial):
     actor = ludus.RemoteActor()
     actor.serve(Actor=Greeter, greeting="hello")
     with pytest.raises(errors.ConfigError, match=f"port {actor.port} cannot be served"):

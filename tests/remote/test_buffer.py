@@ -32,8 +32,8 @@ buffer.take(64, 60.0)
 """
 
 
-def numbers(replays: list[Any]) -> list[int]:
-    return [replay["n"] for replay in replays]
+def numbers(items: list[Any]) -> list[int]:
+    return [item["n"] for item in items]
 
 
 def drain(buffer: Buffer, count: int) -> list[Any]:
@@ -45,14 +45,14 @@ def drain(buffer: Buffer, count: int) -> list[Any]:
     return taken
 
 
-def test_replays_are_any_nests_and_come_as_they_went(trial: trials.Trial) -> None:
+def test_items_are_any_nests_and_come_as_they_went(trial: trials.Trial) -> None:
     buffer = ludus.RemoteBuffer("b")
-    replay = {"obs": np.arange(6.0).reshape(2, 3), "info": ("win", [1, 2.5, None]), "n": 3}
-    assert buffer.push(replay) == 1
+    item = {"obs": np.arange(6.0).reshape(2, 3), "info": ("win", [1, 2.5, None]), "n": 3}
+    assert buffer.push(item) == 1
     assert len(buffer) == 1
     (back,) = buffer.take(1, timeout_s=5.0)
-    assert np.array_equal(back["obs"], replay["obs"])
-    assert back["info"] == replay["info"]
+    assert np.array_equal(back["obs"], item["obs"])
+    assert back["info"] == item["info"]
     assert buffer.take(1, timeout_s=0.01) == []
     assert buffer.push() == 0
 
@@ -62,20 +62,20 @@ def test_what_does_not_fit_is_dropped_and_counted(trial: trials.Trial) -> None:
     assert buffer.push({"n": 1}, {"n": 2}) == 2
     assert buffer.push({"n": 3}, {"n": 4}, {"n": 5}) == 1
     assert buffer.push({"n": 6}) == 0
-    told = buffer.statistics()
-    assert (told["num_pushed"], told["num_dropped"], told["size"], told["capacity"]) == (3, 3, 3, 3)
+    stats = buffer.statistics()
+    assert (stats["num_pushed"], stats["num_dropped"], stats["size"], stats["capacity"]) == (3, 3, 3, 3)
     assert numbers(buffer.take(9, timeout_s=1.0)) == [1, 2, 3]
 
 
 def test_without_dropping_a_push_waits_for_room_and_not_for_ever(trial: trials.Trial) -> None:
     buffer = ludus.RemoteBuffer("b", capacity=2)
     taken: list[int] = []
-    taker = threading.Thread(target=lambda: taken.extend(numbers(drain(buffer, 7))))
-    taker.start()
+    consumer = threading.Thread(target=lambda: taken.extend(numbers(drain(buffer, 7))))
+    consumer.start()
     assert buffer.push(*[{"n": n} for n in range(7)], drop=False) == 7
-    taker.join(10)
+    consumer.join(10)
     assert taken == list(range(7)), "also more than it ever holds"
-    with pytest.raises(errors.DeadlineExceeded, match=r"1 replays were not queued.*2 were"):
+    with pytest.raises(errors.DeadlineExceeded, match=r"1 items were not queued.*2 were"):
         buffer.push({"n": 1}, {"n": 2}, {"n": 3}, drop=False, timeout_s=0.1)
     assert numbers(buffer.take(9, timeout_s=1.0)) == [1, 2], "and what was not queued is not queued later"
     assert buffer.statistics()["num_dropped"] == 0
@@ -94,7 +94,7 @@ def test_a_push_that_comes_again_is_queued_once_and_answered_the_same(trial: tri
     assert buffer.statistics()["num_pushed"] == 3
 
 
-def test_two_that_wait_under_one_id_are_both_told_that_there_was_no_room(trial: trials.Trial) -> None:
+def test_two_that_wait_under_one_id_are_both_answered_that_there_was_no_room(trial: trials.Trial) -> None:
     ludus.RemoteBuffer("b", capacity=1).push(0)
     remote = trial.remote("buffer-b")
     calls = [remote.submit("push_many", [1], "me/1", 0.1) for _ in range(2)]
@@ -217,19 +217,19 @@ def test_arrays_become_tensors_and_texts_stay() -> None:
     torch = pytest.importorskip("torch")
     frozen = np.ones(3, np.float32)
     frozen.flags.writeable = False
-    replay = {
+    item = {
         "obs": frozen,
         "back": np.arange(3)[::-1],
         "n": 2,
         "who": np.array(["a", "b"], object),
         "one": np.array(1.5),
     }
-    (made,) = ludus.TorchTensorBuffer([replay]).take(1, 1.0)
+    (made,) = ludus.TorchTensorBuffer([item]).take(1, 1.0)
     assert torch.equal(made["obs"], torch.ones(3))
     assert made["back"].tolist() == [2, 1, 0]
     assert made["one"].item() == 1.5
     assert made["n"] == 2
-    assert made["who"] is replay["who"]
+    assert made["who"] is item["who"]
 
 
 def test_prefetching_gives_everything_in_order_and_then_ends() -> None:
@@ -281,7 +281,7 @@ def test_a_push_that_expired_or_is_of_a_trial_that_stops_is_not_made_again(trial
     buffer.push(0)
     for call in (buffer.push, lambda *args, **kwargs: asyncio.run(buffer.push_async(*args, **kwargs))):
         began = time.monotonic()
-        with pytest.raises(errors.DeadlineExceeded, match=r"1 replays were not queued.*: it was full for 0\.2 s"):
+        with pytest.raises(errors.DeadlineExceeded, match=r"1 items were not queued.*: it was full for 0\.2 s"):
             call(1, drop=False, timeout_s=0.2)
         assert time.monotonic() - began < 30.0
     trial.note_stopping()
@@ -301,12 +301,12 @@ def test_a_push_whose_call_was_never_made_is_not_taken_for_the_one_before(trial:
     assert buffer.take(5, 5.0) == ["first", "second"]
 
 
-def test_a_taker_that_was_killed_gets_nothing_half_a_second_later(trial: trials.Trial, tmp_path: Path) -> None:
+def test_a_consumer_that_was_killed_gets_nothing_half_a_second_later(trial: trials.Trial, tmp_path: Path) -> None:
     buffer = ludus.RemoteBuffer("b")
-    taker = start(TAKE, tmp_path)
-    assert read_line(taker) == "ready"
-    taker.kill()
-    taker.communicate(timeout=10)
+    consumer = start(TAKE, tmp_path)
+    assert read_line(consumer) == "ready"
+    consumer.kill()
+    consumer.communicate(timeout=10)
     time.sleep(SLICE_S)  # what it asked for last has ended
     buffer.push(1, 2, 3)
     assert buffer.take(9, timeout_s=5.0) == [1, 2, 3]
@@ -323,8 +323,8 @@ def test_a_take_that_is_interrupted_takes_nothing(trial: trials.Trial) -> None:
         timer.join()
     buffer.push(1, 2)
     assert buffer.take(9, timeout_s=5.0) == [1, 2]
-    told = buffer.statistics()
-    assert (told["num_taken"], told["size"]) == (2, 0)
+    stats = buffer.statistics()
+    assert (stats["num_taken"], stats["size"]) == (2, 0)
 
 
 def test_a_capacity_that_is_none_is_refused_at_once(trial: trials.Trial) -> None:
@@ -343,14 +343,14 @@ def test_a_capacity_that_is_given_on_an_event_loop_is_its_capacity(trial: trials
     assert buffer.push(1) == 1
 
 
-def test_replays_that_do_not_look_like_the_others_are_dropped_and_told_of() -> None:
+def test_items_that_do_not_look_like_the_others_are_dropped_and_reported() -> None:
     def source() -> Iterator[dict[str, Any]]:
         for n in range(7):
             yield {"n": n, "obs": np.zeros(3 if n == 1 else 2)}
 
     for make in (lambda batches: batches, ludus.PrefetchBuffer):
         batches = make(ludus.BatchBuffer(source(), batch_size=3))
-        with pytest.raises(errors.DataError, match=r"1 of 3 replays do not look like the others.*obs"):
+        with pytest.raises(errors.DataError, match=r"1 of 3 items do not look like the others.*obs"):
             next(batches)
         assert [batch["n"].tolist() for batch in batches] == [[0, 2, 3], [4, 5, 6]]
 

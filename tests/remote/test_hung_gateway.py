@@ -134,7 +134,7 @@ def test_a_tick_that_blocks_holds_up_no_new_connection_and_its_worker_is_replace
     with kept:
         hanging = threading.Thread(target=hang)
         hanging.start()
-        wait_for(mark.exists, "the tick has not begun")
+        wait_for(mark.exists, "the tick has not started")
         fresh = [http.client.HTTPConnection("127.0.0.1", actor.port, timeout=60) for _ in range(12)]
         for each in fresh:
             each.request("POST", "/step", b"")

@@ -112,7 +112,7 @@ def test_a_call_is_cheap(trial: trials.Trial) -> None:
     assert min(took) < 10e-6, "5 microseconds, where nothing else runs"
 
 
-def test_a_statistic_that_is_none_is_answered_with_the_nearest() -> None:
+def test_an_aggregate_that_is_none_is_answered_with_the_nearest() -> None:
     with pytest.raises(errors.ConfigError, match="Did you mean 'time_window_avg'"):
         ludus.merge("loss", 1.0, desc={"time_window_agv": "?"})
     with pytest.raises(errors.DataError, match="a metric is a number"):
@@ -125,7 +125,7 @@ def test_without_a_trial_it_says_so_and_keeps_nothing() -> None:
     assert merging._calls == []
 
 
-def test_metrics_told_while_the_driver_is_away_are_sent_when_it_is_back(
+def test_metrics_sent_while_the_driver_is_away_are_sent_when_it_is_back(
     trial: trials.Trial, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     send = trial.send_metrics
@@ -219,9 +219,9 @@ def test_windows_that_were_joined_are_as_one() -> None:
             one.add("x", float(value), desc=desc, labels={})
             whole.add("x", float(value), desc=desc, labels={})
         parts.join(one.rows())
-    joined, told = parts.scalars(), whole.scalars()
+    joined, expected = parts.scalars(), whole.scalars()
     for name in ("avg", "sum", "cnt", "min", "max", "std"):
-        assert joined[f"x/{name}"] == pytest.approx(told[f"x/{name}"])
+        assert joined[f"x/{name}"] == pytest.approx(expected[f"x/{name}"])
     assert joined["x/cnt"] == 1000
     assert joined["x/std"] == pytest.approx(values.std())
     for name, tolerance in (("p50", 0.2), ("p95", 0.4)):

@@ -194,7 +194,7 @@ def test_a_handle_travels_by_its_name(trial: OwnTrial) -> None:
     assert (found.name, found.settings.local_mode, found.step) == ("net", True, 0)
 
 
-def test_mistakes_are_told_at_once(trial: OwnTrial) -> None:
+def test_mistakes_are_reported_at_once(trial: OwnTrial) -> None:
     with pytest.raises(errors.ConfigError, match="Did you mean 'onnx'"):
         RemoteModel("net", net(0), backend="onxx")
     with pytest.raises(errors.ConfigError, match=r"write \(x,\)"):
@@ -389,7 +389,7 @@ def test_workers_of_its_own_answer_many_callers(trial: OwnTrial) -> None:
     assert model.verification.asked == "onnx"
 
 
-def test_what_is_wrong_with_one_call_is_told_to_its_caller_only(trial: OwnTrial) -> None:
+def test_what_is_wrong_with_one_call_is_reported_to_its_caller_only(trial: OwnTrial) -> None:
     model = RemoteModel("net", net(0), (IMAGE,))
     white = np.full_like(IMAGE, 255)
 

@@ -71,20 +71,20 @@ RECURRENT = PolicySpec(
 )
 
 
-def test_a_policy_with_memory_plays_as_a_player_does_and_keeps_memory_and_return(
+def test_a_recurrent_policy_plays_as_a_player_does_and_keeps_state_and_return(
     trial: trials.Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = ServedPolicy(RECURRENT)
     ludus.RemoteModel("recurrent", policy, forward_args=policy.example(), local_mode=True)
-    told: dict[str, float] = {}
-    monkeypatch.setattr("ludus.remote.policy_actor.merge", told.__setitem__)
+    values: dict[str, float] = {}
+    monkeypatch.setattr("ludus.remote.policy_actor.merge", values.__setitem__)
     actor, player = PolicyActor("recurrent", "recurrent", num_steps=4, greedy=True), Player(policy)
     observations = np.random.default_rng(0).uniform(-1, 1, (7, 2)).astype(np.float32)
-    actions, memories = [], []
+    actions, states = [], []
 
     async def play() -> None:
         for t, obs in enumerate(observations[:6]):
-            memories.append(player._memory)
+            states.append(player._state)
             actions.append(player.act(obs))
             answer = await actor.tick(msgspec.json.encode({"obs": obs.tolist(), "reward": t}))
             assert msgspec.json.decode(answer) == {"action": actions[t]}
@@ -93,13 +93,13 @@ def test_a_policy_with_memory_plays_as_a_player_does_and_keeps_memory_and_return
     asyncio.run(play())
     first, second = map(Segment.from_nest, ludus.RemoteBuffer("recurrent").take(2))
     assert [*first.action[:, 0], *second.action[:2, 0]] == actions
-    for begun, kept, known in zip(*map(nests.leaves, (first.memory, second.memory, memories[4])), strict=True):
-        assert not begun.any()
+    for started, kept, known in zip(*map(nests.leaves, (first.state, second.state, states[4])), strict=True):
+        assert not started.any()
         assert kept.any()
         np.testing.assert_allclose(kept, known, rtol=1e-4, atol=1e-6)
     assert [*first.first[:, 0], *second.first[:3, 0]] == [True] + 7 * [False]
     assert [*first.reward[:, 0], *second.reward[:2, 0]] == [1, 2, 3, 4, 5, 6]
-    assert told == {"episode/return": 21, "episode/length": 6}
+    assert values == {"episode/return": 21, "episode/length": 6}
 
 
 def test_a_policy_with_masks_does_what_is_allowed_and_keeps_the_masks(trial: trials.Trial) -> None:

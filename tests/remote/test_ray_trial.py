@@ -10,13 +10,13 @@ import ludus
 
 
 def count(out: str) -> None:
-    total = sum(replay["n"] for _, replay in zip(range(3), ludus.RemoteBuffer("b"), strict=False))
-    ludus.merge("total", total, desc={"time_window_sum": "of all replays"})
+    total = sum(item["n"] for _, item in zip(range(3), ludus.RemoteBuffer("b"), strict=False))
+    ludus.merge("total", total, desc={"time_window_sum": "of all items"})
     Path(out).write_text(str(total))
 
 
 @pytest.mark.ray
-def test_trainers_buffers_and_figures_work_on_ray_as_they_do_here(tmp_path: Path) -> None:
+def test_trainers_buffers_and_metrics_work_on_ray_as_they_do_here(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     with ludus.init(tmp_path, "t", engine="ray") as trial:
         ludus.RemoteBuffer("b").push(*[{"n": n} for n in (1, 2, 3)])

@@ -95,9 +95,9 @@ def test_what_gateway_model_and_buffer_count_is_written_and_agrees_with_their_ow
 ) -> None:
     torch.manual_seed(0)
     model = ludus.RemoteModel("policy", nn.Linear(4, 2), forward_args=(np.zeros(4, np.float32),))
-    buffer = ludus.RemoteBuffer("replays")
+    buffer = ludus.RemoteBuffer("items")
     actor = ludus.RemoteActor(num_workers=2)
-    actor.serve(Actor=Player, model="policy", buffer="replays")
+    actor.serve(Actor=Player, model="policy", buffer="items")
     for number in range(4):
         play(actor.url, f"game-{number}")
     wait_until(lambda: last(trial.folder, "gateway/sessions_ended/asked") == 4.0, WAIT_S)
@@ -112,13 +112,13 @@ def test_what_gateway_model_and_buffer_count_is_written_and_agrees_with_their_ow
     assert last(folder, "model/policy/calls") == kernel["num_calls"] == 20
     assert last(folder, "model/policy/forwards") == kernel["num_batches"]
     assert last(folder, "model/policy/batch_rows") >= 1.0
-    assert last(folder, "buffer/replays/pushed") == buffer.statistics()["num_pushed"] == 4
-    assert last(folder, "buffer/replays/size") == 4
+    assert last(folder, "buffer/items/pushed") == buffer.statistics()["num_pushed"] == 4
+    assert last(folder, "buffer/items/size") == 4
     assert last(folder, f"worker/{actor.node}/live") == 2
     assert {axis_of(line) for line in read_metrics(folder)} == {"seconds"}
     trial.close()
     seen = events(folder)
-    for name in ("gateway/steps/tick/ok", "gateway/step_s/p95", "model/policy/rows_per_second", "buffer/replays/size"):
+    for name in ("gateway/steps/tick/ok", "gateway/step_s/p95", "model/policy/rows_per_second", "buffer/items/size"):
         assert seen[name] == pytest.approx([line[name] for line in read_metrics(folder) if name in line], rel=1e-6)
     pytest.importorskip("matplotlib")
     named = ["--metric", "gateway/steps/tick/ok", "--metric", "gateway/step_s/p95"]
@@ -130,7 +130,7 @@ def test_what_gateway_model_and_buffer_count_is_written_and_agrees_with_their_ow
 def test_a_model_that_actors_run_themselves_is_counted_too_and_so_are_restarts(trial: trials.Trial) -> None:
     ludus.RemoteModel("policy", nn.Linear(4, 2), forward_args=(np.zeros(4, np.float32),), local_mode=True)
     actor = ludus.RemoteActor()
-    actor.serve(Actor=Player, model="policy", buffer="replays", local_mode=True)
+    actor.serve(Actor=Player, model="policy", buffer="items", local_mode=True)
     play(actor.url, "first")
     wait_for(trial, "model/policy/calls", 5.0)
     (record,) = [one for one in trial.workers() if one.name.startswith("actor-")]
@@ -139,16 +139,16 @@ def test_a_model_that_actors_run_themselves_is_counted_too_and_so_are_restarts(t
     wait_until(lambda: any(one.restarts for one in trial.workers()), WAIT_S)
     play(actor.url, "second", 3)
     wait_for(trial, "model/policy/calls", 8.0)
-    assert last(trial.folder, "gateway/steps/tick/ok") >= 8.0, "the restarted worker has begun at 0"
+    assert last(trial.folder, "gateway/steps/tick/ok") >= 8.0, "the restarted worker has started at 0"
     assert last(trial.folder, f"worker/{actor.node}/restarts") == 1.0
 
 
 def test_an_idle_trial_writes_next_to_nothing(trial: trials.Trial) -> None:
     metrics = trial.driver.metrics
     ludus.RemoteModel("policy", nn.Linear(4, 2), forward_args=(np.zeros(4, np.float32),))
-    ludus.RemoteBuffer("replays")
+    ludus.RemoteBuffer("items")
     actor = ludus.RemoteActor()
-    actor.serve(Actor=Player, model="policy", buffer="replays")
+    actor.serve(Actor=Player, model="policy", buffer="items")
     play(actor.url, "only")
     wait_for(trial, "gateway/sessions_ended/asked", 1.0)
     for _ in range(2):  # the second writes that all rates are 0

@@ -51,7 +51,7 @@ def fail_in_one(folder: str) -> None:
 
 def forever(folder: str) -> None:
     Path(folder, "began").touch()
-    for _replay in ludus.RemoteBuffer("nothing"):
+    for _item in ludus.RemoteBuffer("nothing"):
         raise AssertionError("there is nothing in it")
     Path(folder, "ended").write_text(str(ludus.should_stop()))
 
@@ -61,9 +61,11 @@ def deaf(folder: str) -> None:
     time.sleep(1000)
 
 
-def note(folder: str, **told: Any) -> None:
+def note(folder: str, **arguments: Any) -> None:
     trial = ludus.init(Path(folder).parent, "t")
-    Path(folder, "told").write_text(repr((told, str(trial.folder), trial.is_driver, ludus.rank(), ludus.world_size())))
+    Path(folder, "arguments").write_text(
+        repr((arguments, str(trial.folder), trial.is_driver, ludus.rank(), ludus.world_size()))
+    )
 
 
 def fail(folder: str) -> None:
@@ -78,7 +80,7 @@ def reduce_many(folder: str) -> None:
     """What two ranks make of values of many types."""
     import torch
 
-    def told(value: Any, op: str) -> str:
+    def reduced(value: Any, op: str) -> str:
         try:
             made = ludus.all_reduce(value, op=op)
         except errors.DataError as error:
@@ -98,7 +100,7 @@ def reduce_many(folder: str) -> None:
         "eighth": torch.ones(1).to(torch.float8_e4m3fn),
         "list": [1, 2],
     }
-    found = {name: (told(value, "sum"), told(value, "mean")) for name, value in values.items()}
+    found = {name: (reduced(value, "sum"), reduced(value, "mean")) for name, value in values.items()}
     if ludus.rank() == 0:
         Path(folder, "found").write_text(repr(found))
     from ludus.remote.policy_trainer import train_policy
@@ -121,7 +123,7 @@ def test_two_ranks_add_up_whatever_can_be_added(trial: trials.Trial, tmp_path: P
     assert found["int16"] == ("[6] torch.int16", "[3.0] torch.float32")
     assert found["swapped"][0].startswith("[2.0] float32")
     for name in ("texts", "long", "eighth", "list"):
-        assert all(told.startswith("DataError") for told in found[name]), found[name]
+        assert all(answer.startswith("DataError") for answer in found[name]), found[name]
     for rank in range(2):
         assert "one worker" in (tmp_path / f"refused-{rank}").read_text(), "train_policy is not for several"
 
@@ -153,7 +155,7 @@ def test_two_ranks_learn_together_from_what_a_joined_process_pushes(trial: trial
     assert "weight/rank=1" in (trial.folder / "metrics.jsonl").read_text()
 
 
-def test_a_rank_that_raises_ends_the_others_and_its_traceback_is_told(trial: trials.Trial, tmp_path: Path) -> None:
+def test_a_rank_that_raises_ends_the_others_and_its_traceback_is_reported(trial: trials.Trial, tmp_path: Path) -> None:
     ludus.RemoteTrainer(use_gpu=False, num_workers=2).train(train=fail_in_one, folder=str(tmp_path))
     with pytest.raises(errors.ProgramError, match=r"(?s)fail_in_one.*rank one had enough|other of the 2 ranks"):
         ludus.run_until_asked_to_stop(timeout_s=90)
@@ -170,11 +172,11 @@ def test_a_trainer_gets_its_arguments_and_the_trial(trial: trials.Trial) -> None
         trainer.wait()
     trainer.train(train=note, folder=str(trial.folder), rate=0.5)
     assert trainer.wait(60)
-    told = eval((trial.folder / "told").read_text())
-    assert told == ({"rate": 0.5}, str(trial.folder), False, 0, 1)
+    result = eval((trial.folder / "result").read_text())
+    assert result == ({"rate": 0.5}, str(trial.folder), False, 0, 1)
     trainer.train(train=note, folder=str(trial.folder), rate=0.25)
     assert trainer.wait(60), "once it is done it can train again"
-    assert "0.25" in (trial.folder / "told").read_text()
+    assert "0.25" in (trial.folder / "result").read_text()
 
 
 def test_a_stopped_trainer_comes_back_from_its_loop(trial: trials.Trial, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from ludus.experiment.config import MAX_SEED
 from ludus.program.lock import LOCK_FILE, driving
 
 
-def test_a_misspelt_world_leaves_nothing_and_the_trials_name_free(tmp_path: Path) -> None:
+def test_a_misspelt_env_leaves_nothing_and_the_trials_name_free(tmp_path: Path) -> None:
     for _try in range(2):
         with pytest.raises(errors.EnvError, match="Did you mean 'CartPole-v1'"):
             ludus.train("ppo", "CartPol-v1", project=str(tmp_path), trial="mine")
@@ -32,7 +32,7 @@ def test_what_was_there_before_stays(tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "notes.txt").read_text() == "keep me"
 
 
-def test_a_trial_that_is_there_is_not_begun_again(tmp_path: Path) -> None:
+def test_a_trial_that_is_there_is_not_started_again(tmp_path: Path) -> None:
     settings = {"steps": 300, "num_envs": 8, "num_steps": 32, "eval_episodes": 0, "threads": 1}
     ludus.train("ppo", "CartPole-v1", project=str(tmp_path), trial="mine", **settings)
     with pytest.raises(errors.ConfigError, match="ludus resume mine"):
@@ -43,7 +43,7 @@ def test_a_trial_that_is_there_is_not_begun_again(tmp_path: Path) -> None:
 SMALL = {"steps": 300, "num_envs": 8, "num_steps": 32, "eval_episodes": 2, "threads": 1}
 
 
-def test_a_trial_that_somebody_drives_is_neither_begun_nor_gone_on_with_by_another(tmp_path: Path) -> None:
+def test_a_trial_that_somebody_drives_is_neither_started_nor_gone_on_with_by_another(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     with driving(folder), pytest.raises(errors.ProgramError, match="'mine' is running"):
         ludus.train("ppo", "CartPole-v1", project=str(tmp_path), trial="mine", **SMALL)

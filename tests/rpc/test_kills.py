@@ -25,7 +25,7 @@ from ludus.rpc.server import RpcServer
 server = RpcServer(int(sys.argv[2]) if sys.argv[2] else None, transports=(sys.argv[1],))
 server.register_handler("echo", lambda x: x)
 def hang():
-    print("begun", flush=True)
+    print("started", flush=True)
     time.sleep(600)
 server.register_handler("hang", hang)
 server.start()
@@ -58,12 +58,12 @@ def _kill(process):
     process.wait()
 
 
-def test_a_call_that_had_begun_ends_in_outcome_unknown_at_once(start):
+def test_a_call_that_had_started_ends_in_outcome_unknown_at_once(start):
     process, address = start()
     with RpcClient(address) as client:
         client.request("echo", 1)
         pending = client.submit("hang", timeout_s=300.0)
-        assert process.stdout.readline() == "begun\n"
+        assert process.stdout.readline() == "started\n"
         began = time.monotonic()
         _kill(process)
         with pytest.raises(errors.OutcomeUnknown):
@@ -71,13 +71,13 @@ def test_a_call_that_had_begun_ends_in_outcome_unknown_at_once(start):
         assert time.monotonic() - began < 30.0
 
 
-def test_a_call_that_had_not_begun_is_known_not_to_have_run(start):
+def test_a_call_that_had_not_started_is_known_not_to_have_run(start):
     process, address = start()
     with RpcClient(address) as client:
         client.request("echo", 1)
         hanging = client.submit("hang", timeout_s=300.0)
         queued = client.submit("echo", (2,))
-        assert process.stdout.readline() == "begun\n"
+        assert process.stdout.readline() == "started\n"
         _kill(process)
         with pytest.raises(errors.Unreachable):
             queued.result()
@@ -90,7 +90,7 @@ def test_over_tcp_a_kill_is_noticed_and_the_outcome_is_unknown(start):
     with RpcClient(address) as client:
         client.request("echo", 1)
         pending = client.submit("hang", timeout_s=300.0)
-        assert process.stdout.readline() == "begun\n"
+        assert process.stdout.readline() == "started\n"
         began = time.monotonic()
         _kill(process)
         with pytest.raises(errors.OutcomeUnknown):
@@ -142,7 +142,7 @@ def test_lost_calls_are_sent_again():
         assert sorted(ran) == list(range(50))
 
 
-def test_only_the_other_end_s_goodbye_proves_that_a_call_was_not_begun():
+def test_only_the_other_end_s_goodbye_proves_that_a_call_was_not_started():
     """A server that we hung up on may still run what it has in its queue; so a call must not be given to another."""
     with ServerThread(RpcServer(transports=("unix",)), echo=lambda x: x) as server:
         ours = UnixChannel(parse(server.address).unix, timeout_s=5.0, max_bytes=1 << 20)

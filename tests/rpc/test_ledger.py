@@ -69,7 +69,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def call(self, who: int) -> None:
-        """The usual case: it is begun, and arrives at once."""
+        """The usual case: it is started, and arrives at once."""
         self.begin(who)
         self._deliver(who, self.calls[who][max(self.calls[who])])
 
@@ -108,7 +108,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, data=st.data())
     def abandon(self, who: int, data: st.DataObject) -> None:
-        """It had arrived and was not begun: its caller may send it again."""
+        """It had arrived and was not started: its caller may send it again."""
         call = self.pick(data, who, "running")
         if call is not None:
             self.ledger.abandon(self.callers[who].client, call.message[0])
@@ -134,9 +134,9 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def it_is_bounded(self) -> None:
-        statistics = self.ledger.statistics()
-        assert 0 <= statistics.answer_bytes <= MAX_ALL
-        assert statistics.num_callers <= 2
+        stats = self.ledger.statistics()
+        assert 0 <= stats.answer_bytes <= MAX_ALL
+        assert stats.num_callers <= 2
 
     @precondition(lambda self: any(call.is_settled for calls in self.calls for call in calls.values()))
     @rule(who=WHO)

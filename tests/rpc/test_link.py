@@ -1,4 +1,4 @@
-"""What a caller does about connections that break: it sends again only what is known not to have begun."""
+"""What a caller does about connections that break: it sends again only what is known not to have started."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ def open_channel(address, timeout_s=WAIT_S):
 
 
 class Cut:
-    """A connection that breaks when it is told to. Like tcp, it does not know what the server has begun."""
+    """A connection that breaks when it is told to. Like tcp, it does not know what the server has started."""
 
     same_host = True
 
@@ -102,7 +102,7 @@ def refused():
     raise errors.Unreachable("nobody listens")
 
 
-def test_a_call_that_may_have_begun_is_not_offered_to_others_when_its_server_is_gone():
+def test_a_call_that_may_have_started_is_not_offered_to_others_when_its_server_is_gone():
     offered = []
     with Replica() as first:
         link, cut, pending = submit(first, [refused], offered)
@@ -114,7 +114,7 @@ def test_a_call_that_may_have_begun_is_not_offered_to_others_when_its_server_is_
     assert first.ran == [1]
 
 
-def test_a_call_that_may_have_begun_is_not_sent_to_the_server_that_took_the_place():
+def test_a_call_that_may_have_started_is_not_sent_to_the_server_that_took_the_place():
     offered = []
     with Replica() as first, Replica() as second:
         link, cut, pending = submit(first, [lambda: Cut(open_channel(second.thread.address))], offered)

@@ -89,7 +89,7 @@ def test_after_a_resume_no_step_is_there_twice(tmp_path: Path) -> None:
     assert _events(tmp_path)["loss"] == [(10, 10), (20, 20), (30, -30), (40, -40), (50, -50)]
 
 
-def test_a_trial_that_begins_anew_leaves_nothing_of_the_old_one(tmp_path: Path) -> None:
+def test_a_trial_that_starts_again_leaves_nothing_of_the_old_one(tmp_path: Path) -> None:
     for sign in (1.0, -1.0):
         with MetricsWriter(tmp_path) as metrics:
             metrics.write(0, {"loss": sign})

@@ -60,7 +60,7 @@ def test_agents_that_compete_have_their_own_returns_instead_of_a_mean_that_is_ze
     assert "return a 1.0, b 2.0, c 3.0, d 4.0, …   " in line(a=1.0, b=2.0, c=3.0, d=4.0, e=5.0)
 
 
-def test_the_end_is_told_once() -> None:
+def test_the_end_is_reported_once() -> None:
     clock, stream = Clock(), io.StringIO()
     with Progress(100, stream=stream, clock=clock) as progress:
         clock.now += 5.0

@@ -70,7 +70,7 @@ def test_only_what_ludus_warns_of_is_sent_and_not_how_the_worker_ended() -> None
     assert not line("ludus.launch.child", logging.ERROR, "the driver says so itself")
 
 
-def test_the_same_text_is_shown_once_a_minute_whoever_says_it(
+def test_the_same_text_is_shown_once_a_minute_from_any_source(
     relay: WarningRelay, clock: HeldClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     [sent] = line("ludus.x", logging.WARNING, "again and again")

@@ -39,7 +39,7 @@ def test_a_name_in_the_project_goes_before_a_path(tmp_path: Path, monkeypatch: p
     assert find(tmp_path / "monday").path == tmp_path / "monday"
 
 
-def test_a_typo_is_told_the_nearest_name(tmp_path: Path) -> None:
+def test_a_typo_is_answered_with_the_nearest_name(tmp_path: Path) -> None:
     make_trial(tmp_path / "monday")
     make_script_trial(tmp_path / "sunday")
     (tmp_path / "something else").mkdir()

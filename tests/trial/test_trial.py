@@ -25,8 +25,8 @@ trial = ludus.init(sys.argv[1], "t")
 assert not trial.is_driver
 assert ludus.init(sys.argv[1], "t") is trial
 print(ludus.RemoteBuffer("b").push({"n": 1}, {"n": 2}, drop=False), flush=True)
-for replay in ludus.RemoteBuffer("other"):
-    print("got", replay["n"], flush=True)
+for item in ludus.RemoteBuffer("other"):
+    print("got", item["n"], flush=True)
 print("ended", flush=True)
 """
 
@@ -71,7 +71,7 @@ import sys, time, ludus
 trial = ludus.init(sys.argv[1], "t")
 buffer, other = ludus.RemoteBuffer("b"), ludus.RemoteBuffer("other")
 print(buffer.push(1) and "joined", flush=True)
-for _replay in buffer:
+for _item in buffer:
     pass
 print("ended")
 began = time.monotonic()
@@ -134,8 +134,8 @@ def echoes(name: str) -> Program:
 
 
 def saved(folder: Path) -> dict[str, object]:
-    told: dict[str, object] = json.loads((folder / "trial.json").read_text())
-    return told
+    report: dict[str, object] = json.loads((folder / "trial.json").read_text())
+    return report
 
 
 def test_the_first_process_drives_and_asking_again_is_the_same_trial(tmp_path: Path) -> None:
@@ -184,11 +184,11 @@ def test_workers_are_started_beside_each_other_and_found_by_their_names(trial: t
     assert workers == ["driver/0", "first/0", "second/0"]
 
 
-def test_another_process_joins_and_pushes_and_is_told_of_the_end(trial: trials.Trial, tmp_path: Path) -> None:
+def test_another_process_joins_and_pushes_and_is_notified_of_the_end(trial: trials.Trial, tmp_path: Path) -> None:
     buffer, other = ludus.RemoteBuffer("b"), ludus.RemoteBuffer("other")
     process = start(JOIN_AND_PUSH, tmp_path)
     assert read_line(process) == "2"
-    assert [replay["n"] for replay in buffer.take(5, timeout_s=10.0)] == [1, 2]
+    assert [item["n"] for item in buffer.take(5, timeout_s=10.0)] == [1, 2]
     other.push({"n": 3})
     assert read_line(process) == "got 3"
     trial.close()
@@ -316,11 +316,11 @@ def test_a_running_trial_of_another_kind_is_not_joined(tmp_path: Path) -> None:
     other = {**before, "ended": None, "experiment": "train"}
     other |= {"driver_pid": parent, "driver_start": folders.process_start(parent)}
     (tmp_path / "t" / "trial.json").write_text(json.dumps(other))
-    with pytest.raises(errors.ProgramError, match=r"not begun by ludus\.init"):
+    with pytest.raises(errors.ProgramError, match=r"not started by ludus\.init"):
         ludus.init(tmp_path, "t")
 
 
-def test_a_joined_process_cannot_start_workers_and_is_told_who_can(trial: trials.Trial, tmp_path: Path) -> None:
+def test_a_joined_process_cannot_start_workers_and_learns_who_can(trial: trials.Trial, tmp_path: Path) -> None:
     code = "import sys, ludus; ludus.RemoteTrainer; t = ludus.init(sys.argv[1], 't'); print(t.workers())"
     process = start(code, tmp_path)
     _, err = process.communicate(timeout=30)
@@ -331,11 +331,11 @@ def test_a_joined_process_cannot_start_workers_and_is_told_who_can(trial: trials
 
 def test_a_process_can_have_its_trial_from_the_environment(trial: trials.Trial) -> None:
     known = saved(trial.folder)
-    told = {"EXPERIMENT": trials.EXPERIMENT, "TRIAL": "t", "NAMES": known["names_url"], "FOLDER": trial.folder}
+    variables = {"EXPERIMENT": trials.EXPERIMENT, "TRIAL": "t", "NAMES": known["names_url"], "FOLDER": trial.folder}
     code = "import ludus; ludus.RemoteBuffer('b').push({'n': 1}); ludus.merge('from', 2.0); print(ludus.init().folder)"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, **{f"LUDUS_{key}": str(value) for key, value in told.items()}},
+        env={**os.environ, **{f"LUDUS_{key}": str(value) for key, value in variables.items()}},
         capture_output=True,
         text=True,
         timeout=30,
@@ -362,17 +362,17 @@ def test_its_time_can_be_limited(trial: trials.Trial) -> None:
 def test_a_forked_child_has_no_trial_and_its_end_is_not_the_trials(tmp_path: Path) -> None:
     process = start(FORK, tmp_path)
     out, _ = finish(process)
-    told = out.splitlines()
-    assert told[0] == str([True] * 8), "each says in one sentence why it cannot be used"
-    assert told[1].startswith("7 False ['")
-    assert "failed" not in told[1]
-    assert told[2] == "[1]"
+    result = out.splitlines()
+    assert result[0] == str([True] * 8), "each says in one sentence why it cannot be used"
+    assert result[1].startswith("7 False ['")
+    assert "failed" not in result[1]
+    assert result[2] == "[1]"
     lines = (tmp_path / "t" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["x"] for line in lines] == [1.0], "told by the parent, once"
     assert mentioning(str(tmp_path)) == []
 
 
-def test_what_goes_wrong_at_the_end_keeps_nothing_from_being_ended_and_is_told(tmp_path: Path) -> None:
+def test_what_goes_wrong_at_the_end_keeps_nothing_from_being_ended_and_is_reported(tmp_path: Path) -> None:
     def fail() -> None:
         raise RuntimeError("this callback has a fault")
 

@@ -178,7 +178,7 @@ def test_a_worker_that_warms_up_may_be_busy_ten_times_as_long(host: Any) -> None
     worker.opened.set()
 
 
-def test_callers_are_told_while_a_loop_is_held_up(
+def test_callers_are_notified_while_a_loop_is_held_up(
     host: Any, names: core.Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ludus.workers.heartbeat.HELD_UP_S", 0.1)

@@ -109,7 +109,7 @@ def test_without_a_replica_a_call_ends_at_its_deadline_and_was_not_run(replicas)
 
 
 @pytest.mark.chaos
-def test_calls_a_dead_replica_had_not_begun_are_run_by_another_and_none_twice(replicas, tmp_path):
+def test_calls_a_dead_replica_had_not_started_are_run_by_another_and_none_twice(replicas, tmp_path):
     for i in range(2):
         replicas(f"replica/{i}")
     ledger = tmp_path / "ledger"

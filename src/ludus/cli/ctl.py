@@ -33,7 +33,7 @@ __all__ = ["add_arguments", "run"]
 _COMMANDS = {
     "list": "every worker and how it is",
     "ping": "ask for a sign of life",
-    "stats": "each worker's figures",
+    "stats": "each worker's metrics",
     "pause": "go on answering, but do no work",
     "resume": "end a pause",
     "reconfigure": "change settings given by --set",
@@ -41,10 +41,10 @@ _COMMANDS = {
 }
 _LOOK_EVERY_S = 0.05
 _BUSY_S = 0.5  # a worker that has been in one thing for so long is not asked how it is
-_COLUMNS = {  # what is shown of an answer, beside the worker; figures: everything else in it
+_COLUMNS = {  # what is shown of an answer, beside the worker; metrics: everything else in it
     "list": ("status", "pid", "uptime_s"),
     "ping": ("status", "pid", "uptime_s", "since_poll_s"),
-    "stats": ("status", "figures"),
+    "stats": ("status", "metrics"),
 }
 
 
@@ -185,8 +185,8 @@ def _row(action: str, columns: Sequence[str], outcome: panels.Outcome) -> list[t
     if action not in _COLUMNS:
         return [text.Text("done", style="green")]
     value = dict(outcome.value)
-    row = [text.Text(_show(value.pop(column, ""))) for column in columns if column != "figures"]
-    if "figures" in columns:
+    row = [text.Text(_show(value.pop(column, ""))) for column in columns if column != "metrics"]
+    if "metrics" in columns:
         row.append(text.Text("  ".join(f"{key}={_show(item)}" for key, item in value.items())))
     return row
 

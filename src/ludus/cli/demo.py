@@ -20,7 +20,7 @@ from ludus.command_line import command_line, project_words, trial_command
 from ludus.telemetry import progress
 
 if TYPE_CHECKING:
-    from ludus.experiment.watching import VisibleWorld
+    from ludus.experiment.watching import VisibleEnv
     from ludus.learn.policies.policy import Policy
 
 __all__ = ["Lesson", "add_arguments", "run"]
@@ -143,18 +143,18 @@ def _show(lesson: Lesson, folder: Path, console: Console, result: Mapping[str, A
     from ludus.experiment import player, plot, watching
 
     files = [plot.plot([folder], folder / "learning_curve.png")]
-    with watching.VisibleWorld(lesson.env) as world:
+    with watching.VisibleEnv(lesson.env) as env:
         console.print("\n[bold]Untrained[/bold]")
         untrained = watching.untrained_policy(folder)
-        files.append(_film(lesson, world, untrained, folder / "untrained.gif", is_trained=False))
+        files.append(_film(lesson, env, untrained, folder / "untrained.gif", is_trained=False))
         console.print(_tested(lesson, folder, untrained, is_trained=False))
         trained = player.load_player(folder)
         console.print(f"\n[bold]Trained for {trained.num_steps:,} steps[/bold]")
-        files.append(_film(lesson, world, trained.policy, folder / "trained.gif", is_trained=True))
-        told = None
+        files.append(_film(lesson, env, trained.policy, folder / "trained.gif", is_trained=True))
+        sentence = None
         if result is not None and result["eval_episodes"]:
-            told = _spell(result["eval_return_mean"], result["eval_return_std"], lesson)
-        console.print(told or _tested(lesson, folder, trained.policy, is_trained=True))
+            sentence = _spell(result["eval_return_mean"], result["eval_return_std"], lesson)
+        console.print(sentence or _tested(lesson, folder, trained.policy, is_trained=True))
     return files
 
 
@@ -162,21 +162,21 @@ def _tested(lesson: Lesson, folder: Path, policy: Policy, *, is_trained: bool) -
     from ludus.experiment import evaluation, training
 
     config = training.load_config(folder)
-    told = evaluation.evaluate(policy, config, episodes=lesson.num_tests, seed=1, greedy=is_trained)
-    return _spell(told.mean, told.std, lesson)
+    result = evaluation.evaluate(policy, config, episodes=lesson.num_tests, seed=1, greedy=is_trained)
+    return _spell(result.mean, result.std, lesson)
 
 
 def _spell(mean: float, std: float, lesson: Lesson) -> str:
     return f"over {lesson.num_tests} episodes: return {mean:.1f} ± {std:.1f}"
 
 
-def _film(lesson: Lesson, world: VisibleWorld, policy: Policy, path: Path, *, is_trained: bool) -> Path:
+def _film(lesson: Lesson, env: VisibleEnv, policy: Policy, path: Path, *, is_trained: bool) -> Path:
     from ludus.experiment import recording
 
-    kept = recording.Recording(fps=world.fps)
+    kept = recording.Recording(fps=env.fps)
     num_shown = lesson.num_shown if is_trained else 1
     watch.show_episodes(
-        world,
+        env,
         policy,
         seeds=range(_SHOWN_SEED, _SHOWN_SEED + num_shown),
         greedy=is_trained,

@@ -74,7 +74,7 @@ class Player:
                 return
 
     def stats(self) -> dict[str, float]:
-        """Shown by the control command `stats` beside the worker's own figures."""
+        """Shown by the control command `stats` beside the worker's own stats."""
         return {
             "num_calls": self._num_calls,
             "num_asked_again": self._num_asked_again,
@@ -125,7 +125,7 @@ class Seen:
     """What was seen of the run, moment by moment. Times are on the monotonic clock."""
 
     began: float = field(default_factory=time.monotonic)
-    figures: dict[str, dict[str, Any]] = field(default_factory=dict)  # of `stats`, by worker
+    stats: dict[str, dict[str, Any]] = field(default_factory=dict)  # of `stats`, by worker
     rates: dict[str, float] = field(default_factory=dict)  # calls/s, by worker
     killed_at: float | None = None
     killed_pid: int | None = None
@@ -138,16 +138,16 @@ class Seen:
     @property
     def num_calls(self) -> int:
         """Calls that players had answers to."""
-        return sum(_num_calls(figures) for name, figures in self.figures.items() if name.startswith("player"))
+        return sum(_num_calls(stats) for name, stats in self.stats.items() if name.startswith("player"))
 
-    def total(self, figure: str) -> float:
-        return sum(float(figures.get(figure, 0.0)) for figures in self.figures.values())
+    def total(self, metric: str) -> float:
+        return sum(float(stats.get(metric, 0.0)) for stats in self.stats.values())
 
-    def most(self, figure: str) -> float:
-        return max((float(figures.get(figure, 0.0)) for figures in self.figures.values()), default=0.0)
+    def most(self, metric: str) -> float:
+        return max((float(stats.get(metric, 0.0)) for stats in self.stats.values()), default=0.0)
 
     def p50_s(self) -> float:
-        known = [figures["p50_s"] for figures in self.figures.values() if figures.get("p50_s")]
+        known = [stats["p50_s"] for stats in self.stats.values() if stats.get("p50_s")]
         return statistics.median(known) if known else 0.0
 
     def on_event(self, event: supervisor.Event) -> None:
@@ -172,20 +172,20 @@ class Seen:
         for outcome in outcomes:
             if not outcome.ok:
                 continue
-            name, new, old = outcome.worker, outcome.value, self.figures.get(outcome.worker)
+            name, new, old = outcome.worker, outcome.value, self.stats.get(outcome.worker)
             if old is not None and old["pid"] == new["pid"]:
                 self.rates[name] = (_num_calls(new) - _num_calls(old)) / max(now - self._taken_at[name], 1e-3)
-            self.figures[name] = new
+            self.stats[name] = new
             self._taken_at[name] = now
-        victim = self.figures.get(_VICTIM)
+        victim = self.stats.get(_VICTIM)
         if victim and self.killed_at and not self.back_at and victim["pid"] != self.killed_pid and _num_calls(victim):
             self.back_at, self.num_calls_at_back = now, self.num_calls
 
 
-def _num_calls(figures: dict[str, Any]) -> int:
+def _num_calls(stats: dict[str, Any]) -> int:
     """Calls a player made, or an oracle answered."""
-    made = figures.get("num_calls")
-    return int(figures["batches"].get("score", (0, 0))[1] if made is None else made)
+    made = stats.get("num_calls")
+    return int(stats["batches"].get("score", (0, 0))[1] if made is None else made)
 
 
 # ---- what is shown
@@ -215,7 +215,7 @@ class _Table:
 
     def _row(self, seen: Seen, record: supervisor.WorkerRecord) -> list[text.Text]:
         is_up = record.status is supervisor.Phase.RUNNING
-        p50_s = seen.figures.get(record.name, {}).get("p50_s")
+        p50_s = seen.stats.get(record.name, {}).get("p50_s")
         rate = seen.rates.get(record.name)
         return [
             text.Text(record.name),
@@ -252,7 +252,7 @@ class _Lines:
 
 def _sum_up(console: Console, seen: Seen) -> int:
     seconds = time.monotonic() - seen.began
-    batches = [figures["batches"]["score"] for figures in seen.figures.values() if "score" in figures["batches"]]
+    batches = [stats["batches"]["score"] for stats in seen.stats.values() if "score" in stats["batches"]]
     per_run = sum(calls for _, calls in batches) / max(1, sum(runs for runs, _ in batches))
     console.print(
         f"\n{seen.num_calls:,} calls answered in {seconds:.1f} s, p50 {seen.p50_s() * 1e3:.2f} ms; "

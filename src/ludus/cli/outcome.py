@@ -92,8 +92,8 @@ def _sentences(result: Mapping[str, Any]) -> str:
         lines.append(f"the evaluation failed: {result['eval_error']}")
     if result.get("time"):
         parts = sorted(result["time"].items(), key=lambda part: -part[1])
-        told = [f"{name.replace('_', ' ')} {part:.0%}" for name, part in parts if part >= 0.005]
-        lines.append(f"time: {', '.join(told)}")
+        shares = [f"{name.replace('_', ' ')} {part:.0%}" for name, part in parts if part >= 0.005]
+        lines.append(f"time: {', '.join(shares)}")
     if result.get("idle"):
         lines.append("idle: " + ", ".join(f"{worker} {part:.0%}" for worker, part in result["idle"].items()))
     lines.append(f"trial {result['trial']}, weights {str(result['weights_hash'])[:12]}")
@@ -152,9 +152,9 @@ def _spread(result: Mapping[str, Any], prefix: str) -> str:
 
 
 def _find(project: str, trial: str | None, *, began: float) -> Path | None:
-    """The folder of the trial that was just stopped: the one that was named, or the newest begun since."""
+    """The folder of the trial that was just stopped: the one that was named, or the newest started since."""
     if trial is not None:
-        with contextlib.suppress(errors.ProgramError):  # it was stopped before it was begun
+        with contextlib.suppress(errors.ProgramError):  # it was stopped before it was started
             return find(trial, project=project, trained=True).path
         return None
     paths = [folder.path for folder in find_all(project, trained=True)]

@@ -31,24 +31,24 @@ def run(args: argparse.Namespace) -> int:
             f"{args.log} cannot be read: {error.strerror}. A recording is a file of recordings/ in its trial's folder"
         ) from None
     make_actor = _actor(args, head)
-    told = asyncio.run(replay.replay(steps, make_actor))
+    report = asyncio.run(replay.replay(steps, make_actor))
     if args.json:
-        first = None if told.first is None else str(told.first)
+        first = None if report.first is None else str(report.first)
         print(
             json.dumps(
                 {
-                    "sessions": told.num_sessions,
-                    "steps": told.num_steps,
-                    "different": told.num_different,
+                    "sessions": report.num_sessions,
+                    "steps": report.num_steps,
+                    "different": report.num_different,
                     "first_difference": first,
                 }
             )
         )
     else:
-        print(f"{told.num_sessions} sessions, {told.num_steps} steps: {told.num_different} answers differ")
-        if told.first is not None:
-            print(f"the first: {told.first}")
-    return 1 if told.num_different else 0
+        print(f"{report.num_sessions} sessions, {report.num_steps} steps: {report.num_different} answers differ")
+        if report.first is not None:
+            print(f"the first: {report.first}")
+    return 1 if report.num_different else 0
 
 
 def _actor(args: argparse.Namespace, head: dict[str, Any]) -> Any:

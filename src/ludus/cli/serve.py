@@ -154,16 +154,16 @@ def parse_canary(text: str) -> tuple[str, float]:
     except ValueError:
         part = -1.0
     if not tag or not sign or not 0.0 <= part <= 1.0:
-        raise errors.ConfigError(f"--canary {text}: a tag and its share are due, such as candidate=10%")
+        raise errors.ConfigError(f"--canary {text}: must be a tag and its share, such as candidate=10%")
     return tag, part
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
     """An actor's arguments, of `--actor-args`."""
     try:
-        told = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise errors.ConfigError(f"--actor-args is not JSON: {error}") from None
-    if not isinstance(told, dict):
-        raise errors.ConfigError(f"--actor-args {text}: a JSON object is due")
-    return told
+    if not isinstance(value, dict):
+        raise errors.ConfigError(f"--actor-args {text}: must be a JSON object")
+    return value

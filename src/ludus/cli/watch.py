@@ -26,7 +26,7 @@ from ludus.trial.find import find
 
 if TYPE_CHECKING:
     from ludus.experiment.recording import Recording
-    from ludus.experiment.watching import Moment, VisibleWorld
+    from ludus.experiment.watching import Moment, VisibleEnv
     from ludus.learn.policies.policy import Policy
 
 __all__ = ["Screen", "add_arguments", "run", "show_episodes"]
@@ -59,10 +59,10 @@ def run(args: argparse.Namespace) -> int:
 
     config = training.load_config(folder)
     policy = watching.untrained_policy(folder) if args.untrained else player.load_player(folder).policy
-    with watching.VisibleWorld(config.train.env, **config.eval_env_args) as world:
-        kept = recording.Recording(fps=chosen.fps or world.fps) if args.gif else None
+    with watching.VisibleEnv(config.train.env, **config.eval_env_args) as env:
+        kept = recording.Recording(fps=chosen.fps or env.fps) if args.gif else None
         show_episodes(
-            world,
+            env,
             policy,
             seeds=range(chosen.seed, chosen.seed + chosen.episodes),
             greedy=not args.untrained if chosen.greedy is None else chosen.greedy,
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def show_episodes(
-    world: VisibleWorld,
+    env: VisibleEnv,
     policy: Policy,
     *,
     seeds: Sequence[int],
@@ -96,15 +96,15 @@ def show_episodes(
     limit = {} if max_steps is None else {"max_steps": max_steps}
     ended: list[float] = []
     for number, seed in enumerate(seeds, 1):
-        moments = watching.play_episode(world, policy, seed=seed, greedy=greedy, **limit)
+        moments = watching.play_episode(env, policy, seed=seed, greedy=greedy, **limit)
         last: Moment | None = None
-        screen: Screen | _Nothing = Screen(fps or world.fps, out=out) if is_drawn else _Nothing()
+        screen: Screen | _Nothing = Screen(fps or env.fps, out=out) if is_drawn else _Nothing()
         with screen:
             for last in moments:
                 is_last = last.is_over or last.step == max_steps
                 if recording is not None:
                     recording.add(last.frame, is_last=is_last)
-                screen.show(last, f"{world.name}   step {last.step:,}   return {_spell(last.returns)}")
+                screen.show(last, f"{env.name}   step {last.step:,}   return {_spell(last.returns)}")
         assert last is not None
         cut = "" if last.is_over else ", and cut there"
         out.write(f"episode {number}: return {_spell(last.returns)} in {last.step:,} steps{cut}\n")

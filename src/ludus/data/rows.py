@@ -127,7 +127,7 @@ class RowLayout:
 class Layouts:
     """The layouts that calls of one model have. With an `example`, there is no other than its own.
 
-    Without, the last `MAX_LAYOUTS` are remembered; one that was forgotten is made anew. Safe to share between threads.
+    Without, the last `MAX_LAYOUTS` are remembered; one that was forgotten is made again. Safe to share between threads.
     """
 
     def __init__(self, model: str, example: RowLayout | None = None) -> None:

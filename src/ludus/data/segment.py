@@ -1,6 +1,6 @@
 """A segment: T steps of R rows, as a simulator writes it and a trainer reads it.
 
-Time runs along the first axis, rows along the second; a row is one agent of one world. What is seen has one entry more
+Time runs along the first axis, rows along the second; a row is one agent of one env. What is seen has one entry more
 than what is done, so that the value of what comes after the last action is known:
 
     obs[0] ─action[0]→ reward[0], terminated[0], truncated[0], obs[1] ─action[1]→ ... ─action[T-1]→ reward[T-1], obs[T]
@@ -31,7 +31,7 @@ class Segment:
     """Arrays are NumPy's, or tensors inside a trainer; the comments say dtypes and axes."""
 
     obs: Nest  # [T + 1, R, ...]
-    first: Any  # bool [T + 1, R] obs begins an episode: recurrent memory is cleared before it
+    first: Any  # bool [T + 1, R] obs begins an episode: recurrent state is cleared before it
     active: Any  # bool [T + 1, R] the action taken here counts; false: learn nothing from this step
     action: Any  # [T, R, ...]
     logp: Any  # float32 [T, R] of the action under the policy that chose it
@@ -40,8 +40,8 @@ class Segment:
     truncated: Any  # bool [T, R] it was cut off: the value of the final observation counts
     version: Any  # int64 [T] of the weights that chose the actions
     mask: Any = None  # bool [T + 1, R, choices] which are allowed
-    state: Nest = None  # [T + 1, W, ...] of the whole worlds, for critics that may see them
-    memory: Nest = None  # [R, ...] recurrent memory before obs[0]
+    global_state: Nest = None  # [T + 1, W, ...] of the whole envs, for critics that may see them
+    state: Nest = None  # [R, ...] recurrent state before obs[0]
 
     @classmethod
     def allocate(
@@ -51,12 +51,12 @@ class Segment:
         *,
         obs: Nest,
         action: ActionSpec,
+        global_state: Nest = None,
+        num_envs: int = 0,
         state: Nest = None,
-        num_worlds: int = 0,
-        memory: Nest = None,
         has_mask: bool = False,
     ) -> Segment:
-        """Zeroed arrays. `obs` and `memory` are nests of `ArraySpec`s of one row, `state` is one of one world."""
+        """Zeroed arrays. `obs` and `state` are nests of `ArraySpec`s of one row, `global_state` is one of one env."""
 
         def zeros(spec: Nest, *leading: int) -> Nest:
             return nests.map(lambda leaf: None if leaf is None else leaf.allocate(leading), spec)
@@ -73,8 +73,8 @@ class Segment:
             truncated=np.zeros(done, np.bool_),
             version=np.zeros(num_steps, np.int64),
             mask=np.zeros((*seen, action.mask_size), np.bool_) if has_mask else None,
-            state=zeros(state, num_steps + 1, num_worlds),
-            memory=zeros(memory, num_rows),
+            global_state=zeros(global_state, num_steps + 1, num_envs),
+            state=zeros(state, num_rows),
         )
 
     @property
@@ -115,10 +115,10 @@ class Segment:
             raise DataError(f"this is not a segment: {error}") from None
         for name, value in segment.to_nest().items():
             wanted: tuple[int, ...] = (steps + (name in ("obs", "first", "active", "mask")), rows)
-            wanted = {"version": (steps,), "memory": (rows,), "state": (steps + 1,)}.get(name, wanted)
+            wanted = {"version": (steps,), "state": (rows,), "global_state": (steps + 1,)}.get(name, wanted)
             for leaf in nests.leaves(value):
                 if leaf is not None and tuple(np.shape(leaf)[: len(wanted)]) != wanted:
-                    raise DataError(f"a segment's {name} begins with {np.shape(leaf)}, where {wanted} is due")
+                    raise DataError(f"a segment's {name} begins with {np.shape(leaf)}; it must be {wanted}")
         return segment
 
     @staticmethod
@@ -137,7 +137,7 @@ class Segment:
         joined: dict[str, Any] = {
             name: None
             if value is None
-            else nests.concat([getattr(s, name) for s in segments], axis=0 if name == "memory" else 1)
+            else nests.concat([getattr(s, name) for s in segments], axis=0 if name == "state" else 1)
             for name, value in first.to_nest().items()
             if name != "version"
         }

@@ -26,44 +26,44 @@ __all__ = ["RowWriter", "TrajectoryWriter"]
 
 
 class TrajectoryWriter:
-    """For one episode. `memory` is the spec of the policy's recurrent memory, if it has one."""
+    """For one episode. `state` is the spec of the policy's recurrent state, if it has one."""
 
     def __init__(
-        self, *, num_steps: int, obs: Nest, action: ActionSpec, memory: Nest = None, has_mask: bool = False
+        self, *, num_steps: int, obs: Nest, action: ActionSpec, state: Nest = None, has_mask: bool = False
     ) -> None:
         self._num_steps = num_steps
-        self._specs = {"obs": obs, "action": action, "memory": memory, "has_mask": has_mask}
+        self._specs = {"obs": obs, "action": action, "state": state, "has_mask": has_mask}
         self._segment = self._allocate()
         self._step = 0
-        self._is_begun = False
+        self._has_started = False
         self._has_acted = False
         self.num_active = 0  # steps of the whole episode so far
         self.total_reward = 0.0
 
     @property
-    def is_begun(self) -> bool:
+    def has_started(self) -> bool:
         """Whether an episode is under way."""
-        return self._is_begun
+        return self._has_started
 
     def _allocate(self) -> Segment:
         return Segment.allocate(self._num_steps, 1, **self._specs)
 
-    def see(self, obs: Nest, *, reward: float = 0.0, mask: Any = None, memory: Nest = None) -> Segment | None:
+    def see(self, obs: Nest, *, reward: float = 0.0, mask: Any = None, state: Nest = None) -> Segment | None:
         """What is seen now, and what the last action brought. Gives a segment if that was its last step."""
         full: Segment | None = None
         if self._has_acted:
             full = self._reward(obs, reward)
-        elif self._is_begun:
+        elif self._has_started:
             raise DataError("an observation follows an action; nothing was done since the last one")
         segment, step = self._segment, self._step
         _put(segment.obs, step, obs)
-        segment.first[step, 0] = not self._is_begun
+        segment.first[step, 0] = not self._has_started
         segment.active[step, 0] = True
         if segment.mask is not None:
             segment.mask[step, 0] = True if mask is None else mask
-        if step == 0 and segment.memory is not None and memory is not None:
-            nests.map(lambda into, value: into.__setitem__(0, value), segment.memory, memory)
-        self._is_begun = True
+        if step == 0 and segment.state is not None and state is not None:
+            nests.map(lambda into, value: into.__setitem__(0, value), segment.state, state)
+        self._has_started = True
         return full
 
     def act(self, action: Any, logp: float, version: int) -> None:
@@ -81,7 +81,7 @@ class TrajectoryWriter:
         Without `obs` the last one that was seen stands for it: a game that vanished does not tell what came after.
         """
         segment = self._segment
-        if not self._is_begun or (self._step == 0 and not self._has_acted):
+        if not self._has_started or (self._step == 0 and not self._has_acted):
             return None
         if not self._has_acted:  # seen, but not acted on: the value of what was seen counts, if anything does
             step = self._step - 1
@@ -97,7 +97,7 @@ class TrajectoryWriter:
         for later in range(step + 2, self._num_steps + 1):
             _put(segment.obs, later, nests.map(lambda leaf: leaf[step + 1, 0], segment.obs))
         segment.first[step + 2 :, 0] = True
-        self._is_begun = False
+        self._has_started = False
         return segment
 
     def _reward(self, obs: Nest, reward: float) -> Segment | None:
@@ -131,20 +131,20 @@ class RowWriter(TrajectoryWriter):
     is_torn = False
     """The last episode ended where nothing could say so: what was given of it before looks as if it went on."""
 
-    def see(self, obs: Nest, *, reward: float = 0.0, mask: Any = None, memory: Nest = None) -> Segment | None:
+    def see(self, obs: Nest, *, reward: float = 0.0, mask: Any = None, state: Nest = None) -> Segment | None:
         full: Segment | None = None
-        if not self._is_begun:
+        if not self._has_started:
             self.num_active, self.total_reward, self.is_torn = 0, 0.0, False
             if self._step == self._num_steps:  # the last episode's final observation was the last but one
                 full = self._complete(obs)
                 full.first[self._num_steps, 0] = True
-        return super().see(obs, reward=reward, mask=mask, memory=memory) or full
+        return super().see(obs, reward=reward, mask=mask, state=state) or full
 
     def end(self, obs: Nest = None, *, reward: float = 0.0, terminated: bool) -> Segment | None:
-        if not self._is_begun:  # nothing was seen since the last end
+        if not self._has_started:  # nothing was seen since the last end
             self.num_active, self.total_reward = 0, 0.0
             return None
-        self._is_begun = False
+        self._has_started = False
         segment, step = self._segment, self._step
         if self._has_acted:
             self._earn(reward)

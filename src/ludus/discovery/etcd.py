@@ -184,7 +184,7 @@ class EtcdStore:
 
 
 class _WatchFeed:
-    """A thread that reads etcd's watch stream; whatever comes, and a stream begun anew, means: look again."""
+    """A thread that reads etcd's watch stream; whatever comes, and a stream restarted, means: look again."""
 
     def __init__(self, client: HttpClient, roots: Sequence[str]) -> None:
         self._client = client
@@ -217,7 +217,7 @@ class _WatchFeed:
                 pass  # nothing for long: perhaps nothing changed, perhaps the connection is dead
             except (OSError, http.client.HTTPException) as error:
                 if not self._closed.is_set():
-                    log.info("the watch stream of etcd broke; beginning anew: %s", error)
+                    log.info("the watch stream of etcd broke; starting again: %s", error)
             self._news.set()
             self._closed.wait(_RETRY_S)
 

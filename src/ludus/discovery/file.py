@@ -4,7 +4,7 @@
     folder/a/b/@           the record of the name a/b, as JSON
 
 A record is written beside its place and renamed into it, so nobody ever reads half of one; readers take no
-lock. A lease lapses `ttl` seconds after the file's time of modification, and renewing it sets that time anew.
+lock. A lease lapses `ttl` seconds after the file's time of modification, and renewing it resets that time.
 Both that time and "now" are taken from the file system, so hosts whose clocks disagree still agree on which
 leases have lapsed.
 """

@@ -27,7 +27,7 @@ from ludus.rpc.address import is_loopback
 from ludus.rpc.client import RpcClient
 from ludus.rpc.server import Deferred, RpcServer
 
-__all__ = ["RegistryNames", "RegistryServer", "RegistryStatistics", "RegistryStore", "reached_at"]
+__all__ = ["RegistryNames", "RegistryServer", "RegistryStats", "RegistryStore", "reached_at"]
 
 _TIMEOUT_S = 5.0
 _RELEASE_TIMEOUT_S = 0.5
@@ -37,7 +37,7 @@ _SLACK_S = 0.1  # how much longer a step may take before the server counts as ha
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegistryStatistics:
+class RegistryStats:
     """What a registry holds now."""
 
     num_names: int
@@ -98,10 +98,8 @@ class RegistryServer:
             self._thread.join()
         self._server.close()
 
-    def statistics(self) -> RegistryStatistics:
-        return RegistryStatistics(
-            num_names=len(self._table), num_watches=len(self._parked), held_up_s=self._clock.held_up_s
-        )
+    def statistics(self) -> RegistryStats:
+        return RegistryStats(num_names=len(self._table), num_watches=len(self._parked), held_up_s=self._clock.held_up_s)
 
     def put(self, name: str, value: str, owner: str, *, ttl: float | None, replace: bool) -> bool:
         """`Store.put`, with the record's fields."""

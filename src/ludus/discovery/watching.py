@@ -46,7 +46,7 @@ class Watcher:
             spelling.check(name)
         self._callback = callback
         self._resync_s = resync_s
-        self._told: dict[str, str | None] = {}
+        self._reported: dict[str, str | None] = {}
         self._failing = False
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ludus-watch", daemon=True)
@@ -102,14 +102,14 @@ class Watcher:
         return state
 
     def _tell(self, state: dict[str, str | None]) -> None:
-        for name in sorted(self._told.keys() | state.keys()):
+        for name in sorted(self._reported.keys() | state.keys()):
             value = state.get(name)
-            if name in self._told and self._told[name] == value:
+            if name in self._reported and self._reported[name] == value:
                 continue
             if value is None and name not in self._names:
-                del self._told[name]
+                del self._reported[name]
             else:
-                self._told[name] = value
+                self._reported[name] = value
             if self._stopped.is_set():
                 return
             try:

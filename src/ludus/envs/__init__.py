@@ -1,10 +1,10 @@
-"""Worlds by name: Gymnasium, ALE, EnvPool, PettingZoo, MPE2 and the user's own, behind one contract (`core.Worlds`).
+"""Envs by name: Gymnasium, ALE, EnvPool, PettingZoo, MPE2 and the user's own, behind one contract (`core.VectorEnv`).
 
-    worlds = envs.make("CartPole-v1", num_worlds=64)
-    now = worlds.reset(seed=1)
-    now = worlds.step(action)                            # one action for each row
+    env = envs.make("CartPole-v1", num_envs=64)
+    now = env.reset(seed=1)
+    now = env.step(action)                               # one action for each row
 
-docs/environments.md has the names, what each of them promises, and how to bring a world of one's own.
+docs/environments.md has the names, what each of them promises, and how to bring an env of one's own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The actions of every world since its episode began, in one array that grows when it must."""
+"""The actions of every env since its episode began, in one array that grows when it must."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _CAPACITY = 1024
 
 
 class ActionLog:
-    """One entry for each step of the group; a world's episode is the entries since its own beginning."""
+    """One entry for each step of the group; an env's episode is the entries since its own beginning."""
 
-    def __init__(self, num_worlds: int, num_agents: int, action: ArraySpec) -> None:
-        self._shape = (num_worlds, num_agents, *action.shape)
-        self._flat_shape = (num_worlds * num_agents, *action.shape)
+    def __init__(self, num_envs: int, num_agents: int, action: ArraySpec) -> None:
+        self._shape = (num_envs, num_agents, *action.shape)
+        self._flat_shape = (num_envs * num_agents, *action.shape)
         self._entries = np.zeros((_CAPACITY, *self._shape), action.dtype)
         self._length = 0
-        self._begins = [0] * num_worlds
+        self._begins = [0] * num_envs
 
     def append(self, action: NDArray[Any]) -> NDArray[Any]:
-        """Write down one action for each row; they come back by world and agent. Raises `EnvError` if they do not fit.
+        """Write down one action for each row; they come back by env and agent. Raises `EnvError` if they do not fit.
 
         What comes back is a view of the log: good until the next `append`.
         """
@@ -39,36 +39,36 @@ class ActionLog:
         self._length += 1
         return entry
 
-    def begin(self, world: int) -> None:
-        """An episode begins: what that world did before is forgotten, the entry of this step included."""
-        self._begins[world] = self._length
+    def begin(self, env: int) -> None:
+        """An episode begins: what that env did before is forgotten, the entry of this step included."""
+        self._begins[env] = self._length
 
-    def num_actions(self, world: int) -> int:
-        return self._length - self._begins[world]
+    def num_actions(self, env: int) -> int:
+        return self._length - self._begins[env]
 
-    def actions(self, world: int) -> NDArray[Any]:
+    def actions(self, env: int) -> NDArray[Any]:
         """[steps, agents, ...] since the episode's beginning."""
-        return self._entries[self._begins[world] : self._length, world]
+        return self._entries[self._begins[env] : self._length, env]
 
     def clear(self) -> None:
         self._length = 0
         self._begins = [0] * len(self._begins)
 
     def save(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """How many actions each world has, and those of all worlds one after the other."""
-        worlds = range(len(self._begins))
-        lengths = np.asarray([self.num_actions(world) for world in worlds], np.int64)
-        return lengths, np.concatenate([self.actions(world) for world in worlds])
+        """How many actions each env has, and those of all envs one after the other."""
+        envs = range(len(self._begins))
+        lengths = np.asarray([self.num_actions(env) for env in envs], np.int64)
+        return lengths, np.concatenate([self.actions(env) for env in envs])
 
     def restore(self, lengths: NDArray[np.int64], actions: NDArray[Any]) -> None:
         self._length = int(lengths.max(initial=0))
         self._entries = np.zeros((max(_CAPACITY, 2 * self._length), *self._shape), self._entries.dtype)
         self._begins = [self._length - int(length) for length in lengths]
-        for world, part in enumerate(np.split(actions, np.cumsum(lengths)[:-1])):
-            self._entries[self._begins[world] : self._length, world] = part
+        for env, part in enumerate(np.split(actions, np.cumsum(lengths)[:-1])):
+            self._entries[self._begins[env] : self._length, env] = part
 
     def _make_room(self) -> None:
-        """Forget what no world needs any more; if that is less than half, double the array."""
+        """Forget what no env needs any more; if that is less than half, double the array."""
         oldest = min(self._begins)
         kept = self._entries[oldest : self._length]
         if 2 * len(kept) > len(self._entries):

@@ -1,4 +1,4 @@
-"""The agents of one world in one form: what each sees and can do, padded to the largest.
+"""The agents of one env in one form: what each sees and can do, padded to the largest.
 
 Flat `Box` observations of different lengths are filled up with zeros; `Discrete` actions of different numbers get as
 many choices as the most, and a mask. Agents that differ in any other way have no common form.
@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ludus.core import TimeStep, WorldSpec
+from ludus.core import EnvSpec, TimeStep
 from ludus.data import nest as nests
 from ludus.data.actions import ActionSpec, Discrete
 from ludus.data.nest import Nest
 from ludus.data.spec import ArraySpec
 from ludus.envs import rows as arrays
 from ludus.envs import spaces
-from ludus.envs.soundness import check_sizes
+from ludus.envs.validation import check_sizes
 from ludus.errors import EnvError
 
 __all__ = ["Agents"]
@@ -42,12 +42,12 @@ class Agents:
         self._choices = [each.mask_size for each in actions]
         self._num_to_check = 2 * len(self.names)  # at the first beginning and in the first step
         in_info = any("action_mask" in infos.get(agent, ()) for agent in self.names)
-        self.spec = WorldSpec(
+        self.spec = EnvSpec(
             name=name,
             obs=common_obs,
             action=action,
             agents=self.names,
-            state=_state_spec(env),
+            global_state=_state_spec(env),
             has_mask=self._splits or in_info or is_padded,
         )
 
@@ -68,9 +68,9 @@ class Agents:
             rows.obs[row, : self._lengths[row]] = obs
 
     def see_state(self, env: Any, rows: TimeStep) -> None:
-        """Write what the whole world is like, where it tells."""
-        if rows.state is not None:
-            rows.state[0] = env.state()
+        """Write what the whole env is like, where it tells."""
+        if rows.global_state is not None:
+            rows.global_state[0] = env.state()
 
     def forget(self, rows: TimeStep) -> None:
         """Before an episode begins: nobody is there, nothing is seen."""

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.core import Worlds, WorldSpec
+from ludus.core import EnvSpec, VectorEnv
 from ludus.data.nest import Nest
 from ludus.envs import gymnasium as gym
 from ludus.envs import seeds, spaces
-from ludus.envs.loop import LoopWorlds
-from ludus.envs.native import NativeWorlds, Outcome
+from ludus.envs.loop import LoopVectorEnv
+from ludus.envs.native import NativeVectorEnv, Outcome
 from ludus.errors import EnvError, MissingExtra
 
 try:
@@ -36,7 +36,7 @@ except ImportError as error:
 __all__ = ["AtariGroup", "make"]
 
 
-def make(name: str, num_worlds: int, *, num_threads: int, kwargs: dict[str, Any]) -> Worlds:
+def make(name: str, num_envs: int, *, num_threads: int, kwargs: dict[str, Any]) -> VectorEnv:
     """`vectorization` is `"vector"` (also for `"auto"`) or `"loop"`; all else is a setting of `AtariVectorEnv`."""
     gymnasium.register_envs(ale_py)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -45,28 +45,30 @@ def make(name: str, num_worlds: int, *, num_threads: int, kwargs: dict[str, Any]
     entry = gym.looked_up(name)
     if vectorization == "loop":
         open_one = partial(gym.made, name, _preprocessed, name, **kwargs)
-        return LoopWorlds(lambda: gym.EnvWorld(name, open_one), num_worlds)
+        return LoopVectorEnv(lambda: gym.GymnasiumEnv(name, open_one), num_envs)
     for fixed in ("autoreset_mode", "batch_size"):
         if fixed in kwargs:
-            raise EnvError(f"{name}: {fixed} is not for choosing here; worlds are stepped together, as `Worlds` has it")
+            raise EnvError(
+                f"{name}: {fixed} is not for choosing here; envs are stepped together, as `VectorEnv` has it"
+            )
     open_env = partial(
         gym.made,
         name,
         AtariVectorEnv,
         entry.kwargs["game"],
-        num_worlds,
+        num_envs,
         num_threads=num_threads,
         autoreset_mode=AutoresetMode.NEXT_STEP,
         **kwargs,
     )
     first = open_env()
-    spec = WorldSpec(
+    spec = EnvSpec(
         name=name,
         obs=spaces.obs_spec(first.single_observation_space),
         action=spaces.action_spec(first.single_action_space),
     )
     ready = [first]
-    return NativeWorlds(spec, num_worlds, lambda: AtariGroup(ready.pop() if ready else open_env()))
+    return NativeVectorEnv(spec, num_envs, lambda: AtariGroup(ready.pop() if ready else open_env()))
 
 
 class AtariGroup:
@@ -94,7 +96,7 @@ class AtariGroup:
         return None
 
     def restore(self, saved: Nest) -> None:
-        raise EnvError('ALE\'s vector environment cannot be restored; use vectorization="loop" for worlds that can')
+        raise EnvError('ALE\'s vector environment cannot be restored; use vectorization="loop" for envs that can')
 
     def close(self) -> None:
         self._env.close()

@@ -1,4 +1,4 @@
-"""EnvPool: native worlds on native threads, `envpool:Pong-v5`.
+"""EnvPool: native envs on native threads, `envpool:Pong-v5`.
 
 Its settings are the keyword arguments, with its defaults. For Atari: 84 x 84 in grey, the last 4 frames, every action
 for 4 frames, up to 30 idle frames at the start, no sticky actions, rewards as the game gives them
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.core import Worlds, WorldSpec
+from ludus.core import EnvSpec, VectorEnv
 from ludus.data.nest import Nest
 from ludus.discovery.names import nearest
 from ludus.envs import seeds, spaces
-from ludus.envs.native import NativeWorlds, Outcome
+from ludus.envs.native import NativeVectorEnv, Outcome
 from ludus.errors import EnvError, MissingExtra
 
 try:
@@ -28,26 +28,26 @@ except ImportError as error:
 __all__ = ["Pool", "make"]
 
 
-def make(name: str, num_worlds: int, *, num_threads: int, kwargs: dict[str, Any]) -> Worlds:
+def make(name: str, num_envs: int, *, num_threads: int, kwargs: dict[str, Any]) -> VectorEnv:
     task = name.partition(":")[2]
     known = envpool.list_all_envs()
     if task not in known:
         raise EnvError(f"EnvPool knows no environment {task!r}. {nearest(task, known)}")
     for fixed in ("num_envs", "batch_size", "seed", "env_seed"):
         if fixed in kwargs:
-            raise EnvError(f"{name}: {fixed} is not for choosing here; see `num_worlds` and `reset(seed)`")
-    settings = {**kwargs, "num_envs": num_worlds, "num_threads": min(num_threads, num_worlds)}
+            raise EnvError(f"{name}: {fixed} is not for choosing here; see `num_envs` and `reset(seed)`")
+    settings = {**kwargs, "num_envs": num_envs, "num_threads": min(num_threads, num_envs)}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it lowers the precision of its own bounds
-            told = envpool.make_spec(task, **settings)
-            seen, done = told.gymnasium_observation_space, told.gymnasium_action_space
+            pool_spec = envpool.make_spec(task, **settings)
+            seen, done = pool_spec.gymnasium_observation_space, pool_spec.gymnasium_action_space
     except Exception as error:
         raise EnvError(f"{name} cannot be made with {kwargs}: {type(error).__name__}: {error}") from error
-    if told.config.max_num_players > 1:
-        raise EnvError(f"{name} has several players in a world, which this adapter does not know how to tell apart")
-    spec = WorldSpec(name=name, obs=spaces.obs_spec(seen), action=spaces.action_spec(done))
-    return NativeWorlds(spec, num_worlds, lambda: Pool(task, settings, done))
+    if pool_spec.config.max_num_players > 1:
+        raise EnvError(f"{name} has several players in an env, which this adapter does not know how to tell apart")
+    spec = EnvSpec(name=name, obs=spaces.obs_spec(seen), action=spaces.action_spec(done))
+    return NativeVectorEnv(spec, num_envs, lambda: Pool(task, settings, done))
 
 
 class Pool:
@@ -82,7 +82,7 @@ class Pool:
         return None
 
     def restore(self, saved: Nest) -> None:
-        raise EnvError("EnvPool's worlds cannot be restored: the library does not tell where they are")
+        raise EnvError("EnvPool's envs cannot be restored: the library does not tell where they are")
 
     def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -90,10 +90,10 @@ class Pool:
             pool.close()
 
     def _ordered(self, obs: Nest, info: dict[str, Any], *others: NDArray[Any]) -> tuple[Any, ...]:
-        """By the number of the world."""
+        """By the number of the env."""
         if np.array_equal(info["env_id"], self._ids):
             return obs, *others
         if not isinstance(obs, np.ndarray):
-            raise EnvError(f"{self._task} gave its worlds out of order, in a nest")
+            raise EnvError(f"{self._task} gave its envs out of order, in a nest")
         order = np.argsort(info["env_id"])
         return tuple([each[order] for each in (obs, *others)])

@@ -1,4 +1,4 @@
-"""What becomes of worlds that raise: counted always, logged once for each type of error, and too many end the run."""
+"""What becomes of envs that raise: counted always, logged once for each type of error, and too many end the run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MAX_IN_A_ROW = 10
 """So many failures without a single good step between them are no accident."""
 
 RAISED = (Exception, SystemExit)
-"""What a world may raise. One that calls `sys.exit` has failed like any other; it does not end the run silently."""
+"""What an env may raise. One that calls `sys.exit` has failed like any other; it does not end the run silently."""
 
 
 def expect_own(error: BaseException) -> None:
-    """Raise the error again if it is not the world's own: the handler of a signal that came meanwhile has exited."""
+    """Raise the error again if it is not the env's own: the handler of a signal that came meanwhile has exited."""
     if isinstance(error, SystemExit):
         handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
         if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__)):
@@ -28,7 +28,7 @@ def expect_own(error: BaseException) -> None:
 
 
 class Failures:
-    """The failures of one group of worlds. `last` says what, where, with which seed and at which step."""
+    """The failures of one group of envs. `last` says what, where, with which seed and at which step."""
 
     def __init__(self, name: str) -> None:
         self.count = 0
@@ -46,13 +46,13 @@ class Failures:
         if type(error) not in self._seen:
             self._seen.add(type(error))
             log.error(
-                "%s. It is begun anew and its rows are marked as failed; more of this type are only counted.",
+                "%s. It is restarted and its rows are marked as failed; more of this type are only counted.",
                 self.last,
                 exc_info=error if is_traced else None,
             )
         if in_a_row >= MAX_IN_A_ROW:
             text = "".join(traceback.format_exception(error)).rstrip()
             raise EnvError(
-                f"{self.last}. That was failure {in_a_row} without a good step between them, so the world is given up."
+                f"{self.last}. That was failure {in_a_row} without a good step between them, so the env is given up."
                 + (f"\n{text}" if is_traced else "")
             ) from error

@@ -1,7 +1,7 @@
-"""Worlds that a function of the user's makes: `my_module:make_game`, or `games/mine.py:make_game`.
+"""Envs that a function of the user's makes: `my_module:make_game`, or `games/mine.py:make_game`.
 
-It returns one `gymnasium.Env`, one PettingZoo environment, or, if it takes `num_worlds`, a whole group with the
-contract of `core.Worlds`.
+It returns one `gymnasium.Env`, one PettingZoo environment, or, if it takes `num_envs`, a whole group with the
+contract of `core.VectorEnv`.
 """
 
 from __future__ import annotations
@@ -10,40 +10,40 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ludus.core import Worlds
+from ludus.core import VectorEnv
 from ludus.data import lookup
 from ludus.discovery.names import nearest
 from ludus.envs.failures import RAISED, expect_own
-from ludus.envs.loop import LoopWorlds
+from ludus.envs.loop import LoopVectorEnv
 from ludus.envs.registry import PREFIXES
-from ludus.envs.world import World
+from ludus.envs.single_env import SingleEnv
 from ludus.errors import ConfigError, EnvError, MissingExtra
 
 __all__ = ["make"]
 
 
-def make(name: str, num_worlds: int, *, num_threads: int, kwargs: dict[str, Any]) -> Worlds:
-    """`num_threads` is given to a function that takes it, as `num_worlds` is."""
+def make(name: str, num_envs: int, *, num_threads: int, kwargs: dict[str, Any]) -> VectorEnv:
+    """`num_threads` is given to a function that takes it, as `num_envs` is."""
     function = _function(name)
     parameters = inspect.signature(function).parameters
-    offered = {"num_worlds": num_worlds, "num_threads": num_threads}
+    offered = {"num_envs": num_envs, "num_threads": num_threads}
     taken = {key: value for key, value in offered.items() if key in parameters}
     arguments = {**taken, **kwargs}
     first = _called(name, function, arguments)
-    if _is_worlds(first):
-        if first.num_worlds != num_worlds:
+    if _is_vector_env(first):
+        if first.num_envs != num_envs:
             raise EnvError(
-                f"{name} returned {first.num_worlds} worlds, {num_worlds} were asked for. "
-                "Let the function take `num_worlds` and make as many"
+                f"{name} returned {first.num_envs} envs, {num_envs} were asked for. "
+                "Let the function take `num_envs` and make as many"
             )
-        worlds: Worlds = first
-        return worlds
+        vector_env: VectorEnv = first
+        return vector_env
     ready = [first]
 
-    def open_world() -> World:
+    def open_single_env() -> SingleEnv:
         env = ready.pop() if ready else _called(name, function, arguments)
         try:
-            return _world(name, env)
+            return _single_env(name, env)
         except (EnvError, MissingExtra):
             raise
         except RAISED as error:
@@ -52,26 +52,26 @@ def make(name: str, num_worlds: int, *, num_threads: int, kwargs: dict[str, Any]
                 f"{name} gave a {type(env).__name__} that cannot be played: {type(error).__name__}: {error}"
             ) from error
 
-    return LoopWorlds(open_world, num_worlds)
+    return LoopVectorEnv(open_single_env, num_envs)
 
 
-def _world(name: str, env: Any) -> World:
+def _single_env(name: str, env: Any) -> SingleEnv:
     """Which library an object belongs to is told by what it has; only that library is imported."""
     if hasattr(env, "possible_agents"):
         from ludus.envs import pettingzoo
 
-        return pettingzoo.world_of(name, env)
+        return pettingzoo.single_env_of(name, env)
     if all(hasattr(env, each) for each in ("observation_space", "action_space", "reset", "step")):
         from ludus.envs import gymnasium
 
-        return gymnasium.EnvWorld(name, lambda: env)
+        return gymnasium.GymnasiumEnv(name, lambda: env)
     raise EnvError(
-        f"{name} returned a {type(env).__name__}: that is no gymnasium.Env, no PettingZoo environment and no Worlds"
+        f"{name} returned a {type(env).__name__}: that is no gymnasium.Env, no PettingZoo environment and no VectorEnv"
     )
 
 
-def _is_worlds(thing: Any) -> bool:
-    return all(hasattr(thing, each) for each in ("num_worlds", "num_rows", "send", "recv", "spec", "save", "restore"))
+def _is_vector_env(thing: Any) -> bool:
+    return all(hasattr(thing, each) for each in ("num_envs", "num_rows", "send", "recv", "spec", "save", "restore"))
 
 
 def _called(name: str, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -87,11 +87,11 @@ def _called(name: str, function: Callable[..., Any], arguments: dict[str, Any]) 
 def _function(name: str) -> Callable[..., Any]:
     where = name.rpartition(":")[0]
     try:
-        found = lookup.load_attribute(name, what="world")
+        found = lookup.load_attribute(name, what="env")
     except ConfigError as error:
         near = "" if where.endswith(".py") else f" As the name of a library it is not known. {nearest(where, PREFIXES)}"
         raise EnvError(f"{error}{near if 'no module' in str(error) else ''}") from error
     if not callable(found):
-        raise EnvError(f"{name!r} is a {type(found).__name__}, not a function that makes a world")
+        raise EnvError(f"{name!r} is a {type(found).__name__}, not a function that makes an env")
     function: Callable[..., Any] = found
     return function

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ludus import errors, spelling
-from ludus.core import Worlds, WorldSpec
+from ludus.core import EnvSpec, VectorEnv
 from ludus.data.actions import ActionSpec, Continuous, Discrete, MultiDiscrete
 from ludus.data.nest import Nest
 from ludus.data.spec import ArraySpec
@@ -88,8 +88,8 @@ class Games:
         return f"{_SCHEME}{self.address}"
 
     @property
-    def spec(self) -> WorldSpec:
-        return WorldSpec(
+    def spec(self) -> EnvSpec:
+        return EnvSpec(
             name=self.name, obs=_obs_spec(self.obs, "obs"), action=_action_spec(self.action), has_mask=self.mask
         )
 
@@ -153,7 +153,7 @@ def read_spec(path: str) -> dict[str, Any]:
     return content
 
 
-def make(name: str, num_worlds: int, *, num_threads: int, kwargs: Mapping[str, Any]) -> Worlds:
+def make(name: str, num_envs: int, *, num_threads: int, kwargs: Mapping[str, Any]) -> VectorEnv:
     """Games cannot be stepped from here."""
     raise errors.EnvError(
         f"{name} is where games call: they cannot be stepped from here. Serve the policy (`ludus serve TRIAL`), and "

@@ -1,7 +1,7 @@
-"""Gymnasium: worlds by their registered id, as a vector environment of the library's own or one by one in a loop.
+"""Gymnasium: envs by their registered id, as a vector environment of the library's own or one by one in a loop.
 
 make("CartPole-v1", 64)                              # CartPoleVectorEnv: all 64 in one NumPy step
-make("LunarLander-v3", 8)                            # 8 environments in a LoopWorlds
+make("LunarLander-v3", 8)                            # 8 environments in a LoopVectorEnv
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.core import TimeStep, Worlds, WorldSpec
+from ludus.core import EnvSpec, TimeStep, VectorEnv
 from ludus.data.nest import Nest
 from ludus.discovery.names import nearest
 from ludus.envs import attributes, spaces
 from ludus.envs import rows as arrays
 from ludus.envs.failures import RAISED, expect_own
-from ludus.envs.loop import LoopWorlds
-from ludus.envs.native import NativeWorlds, Outcome
+from ludus.envs.loop import LoopVectorEnv
+from ludus.envs.native import NativeVectorEnv, Outcome
 from ludus.envs.registry import PREFIXES
-from ludus.envs.soundness import check_sizes
+from ludus.envs.validation import check_sizes
 from ludus.errors import EnvError, MissingExtra
 
 try:
@@ -33,32 +33,32 @@ try:
 except ImportError as error:
     raise MissingExtra("gymnasium", extra="train") from error
 
-__all__ = ["EnvWorld", "VectorGroup", "check_vectorization", "looked_up", "made", "make"]
+__all__ = ["GymnasiumEnv", "VectorGroup", "check_vectorization", "looked_up", "made", "make"]
 
 _FIXED = (gymnasium.Space, gymnasium.envs.registration.EnvSpec)  # attributes that follow from how it was made
 
 
-def make(name: str, num_worlds: int, *, num_threads: int, kwargs: dict[str, Any]) -> Worlds:
+def make(name: str, num_envs: int, *, num_threads: int, kwargs: dict[str, Any]) -> VectorEnv:
     """`vectorization` is `"vector"` (the library's own), `"loop"`, or `"auto"`: the first of them that there is."""
     del num_threads  # neither form has any
     kwargs = dict(kwargs)
     vectorization = check_vectorization(kwargs)
     entry = looked_up(name)
     if vectorization != "loop" and _has_numpy_vector(entry):
-        open_env = partial(made, name, gymnasium.make_vec, name, num_worlds, "vector_entry_point", **kwargs)
+        open_env = partial(made, name, gymnasium.make_vec, name, num_envs, "vector_entry_point", **kwargs)
         first = open_env()
         if first.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
-            spec = WorldSpec(
+            spec = EnvSpec(
                 name=name,
                 obs=spaces.obs_spec(first.single_observation_space),
                 action=spaces.action_spec(first.single_action_space),
             )
             ready = [first]
-            return NativeWorlds(spec, num_worlds, lambda: VectorGroup(ready.pop() if ready else open_env()))
+            return NativeVectorEnv(spec, num_envs, lambda: VectorGroup(ready.pop() if ready else open_env()))
         first.close()
     if vectorization == "vector":
         raise EnvError(f"{name} has no vector environment of its own that begins episodes as ours do; use the loop")
-    return LoopWorlds(lambda: EnvWorld(name, partial(_make_one, name, kwargs)), num_worlds)
+    return LoopVectorEnv(lambda: GymnasiumEnv(name, partial(_make_one, name, kwargs)), num_envs)
 
 
 def check_vectorization(kwargs: dict[str, Any]) -> str:
@@ -116,8 +116,8 @@ def _has_numpy_vector(entry: Any) -> bool:
     return True
 
 
-class EnvWorld:
-    """One `gymnasium.Env` as a `World` of one agent. A mask is taken from the observation or the info if there is one.
+class GymnasiumEnv:
+    """One `gymnasium.Env` as a `SingleEnv` of one agent. Its mask, if any, is taken from the observation or the info.
 
     An observation of `{"observation": ..., "action_mask": ...}` is seen as the former, with the latter as its mask.
     """
@@ -127,15 +127,15 @@ class EnvWorld:
         seen = env.observation_space
         self._splits = isinstance(seen, gymnasium.spaces.Dict) and set(seen) == {"observation", "action_mask"}
         action = spaces.action_spec(env.action_space)
-        told = made(name, env.reset)  # without a seed: given one, Atari loads its cartridge again
-        if not isinstance(told, tuple) or len(told) != 2 or not isinstance(told[1], dict):
+        first = made(name, env.reset)  # without a seed: given one, Atari loads its cartridge again
+        if not isinstance(first, tuple) or len(first) != 2 or not isinstance(first[1], dict):
             raise EnvError(
-                f"{name} gave a {type(told).__name__} when it was reset, where (observation, info) is due. "
+                f"{name} gave a {type(first).__name__} when it was reset; it must be (observation, info). "
                 "An environment with the interface of the old Gym can be wrapped, by Shimmy for example"
             )
-        mask = told[1].get("action_mask")
+        mask = first[1].get("action_mask")
         has_mask = self._splits or (mask is not None and np.shape(mask) == (action.mask_size,))
-        self.spec = WorldSpec(
+        self.spec = EnvSpec(
             name=name,
             obs=spaces.obs_spec(seen["observation"] if self._splits else seen),
             action=action,

@@ -1,4 +1,4 @@
-"""`NativeWorlds`: a group that steps all its worlds by itself, in NumPy or native code, behind our contract.
+"""`NativeVectorEnv`: a group that steps all its envs by itself, in NumPy or native code, behind our contract.
 
 Such groups must begin the next episode in the step after the one that ended the last (next-step autoreset), as our
 contract has it; what is left to do here is flags, dtypes, failures and counting.
@@ -14,16 +14,16 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.core import TimeStep, WorldSpec, WorldsStatistics
+from ludus.core import EnvSpec, TimeStep, VectorEnvStats
 from ludus.data import nest as nests
 from ludus.data.nest import Nest
 from ludus.envs import rows as arrays
 from ludus.envs import seeds
 from ludus.envs.failures import RAISED, Failures, expect_own
-from ludus.envs.soundness import Soundness
+from ludus.envs.validation import Validator
 from ludus.errors import EnvError
 
-__all__ = ["Group", "NativeWorlds", "Outcome"]
+__all__ = ["Group", "NativeVectorEnv", "Outcome"]
 
 Outcome: TypeAlias = tuple[Nest, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]
 """Observations, rewards, terminated, truncated."""
@@ -49,35 +49,35 @@ class Group(Protocol):
     def close(self) -> None: ...
 
 
-class NativeWorlds:
-    """The worlds of one group. If it raises, all of it is made anew and every row has failed."""
+class NativeVectorEnv:
+    """The envs of one group. If it raises, all of it is made again and every row has failed."""
 
-    def __init__(self, spec: WorldSpec, num_worlds: int, open_group: Callable[[], Group]) -> None:
+    def __init__(self, spec: EnvSpec, num_envs: int, open_group: Callable[[], Group]) -> None:
         self.spec = spec
-        self.num_worlds = num_worlds
+        self.num_envs = num_envs
         self._open_group = open_group
         self._group: Group | None = open_group()
-        self._now = arrays.allocate(spec, num_worlds)
-        self._spare = np.zeros(num_worlds, np.bool_)  # `first` and what will be it take turns in two arrays
-        self._done = np.zeros(num_worlds, np.bool_)
-        self._nobody = np.zeros(num_worlds, np.bool_)
-        self._ones = np.ones(num_worlds, np.float32)
+        self._now = arrays.allocate(spec, num_envs)
+        self._spare = np.zeros(num_envs, np.bool_)  # `first` and what will be it take turns in two arrays
+        self._done = np.zeros(num_envs, np.bool_)
+        self._nobody = np.zeros(num_envs, np.bool_)
+        self._ones = np.ones(num_envs, np.float32)
         self._own_obs = self._now.obs
         self._own_reward = self._now.reward
         self._failures = Failures(spec.name)
-        self._soundness = Soundness(spec.obs)
+        self._validator = Validator(spec.obs)
         self._error: BaseException | None = None  # what `send` raised, kept for `recv`
         self._is_sent = False
         self._seed = 0
         self._num_restarts = 0
         self._in_a_row = 0
-        self._steps_since = 0  # the group was made or made anew
+        self._steps_since = 0  # the group was made or made again
         self._num_steps = 0
         self._num_episodes = 0
 
     @property
     def num_rows(self) -> int:
-        return self.num_worlds
+        return self.num_envs
 
     def reset(self, seed: int) -> TimeStep:
         self._seed, self._num_restarts, self._in_a_row = int(seed), 0, 0
@@ -94,9 +94,9 @@ class NativeWorlds:
 
     def send(self, action: NDArray[Any]) -> None:
         if self._is_sent or self._group is None:
-            raise EnvError(f"{self.spec.name}: {'a step is under way' if self._is_sent else 'these worlds are closed'}")
-        if len(action) != self.num_worlds:
-            raise EnvError(f"{self.spec.name}: {len(action)} actions for {self.num_worlds} rows")
+            raise EnvError(f"{self.spec.name}: {'a step is under way' if self._is_sent else 'these envs are closed'}")
+        if len(action) != self.num_envs:
+            raise EnvError(f"{self.spec.name}: {len(action)} actions for {self.num_envs} rows")
         self._is_sent = True
         try:
             self._group.send(action)
@@ -109,24 +109,24 @@ class NativeWorlds:
             raise EnvError(f"{self.spec.name}: there is nothing to `recv`; `send` an action first")
         self._is_sent = False
         if self._error is not None:
-            return self._begin_anew(self._error)
+            return self._restart(self._error)
         group = self._opened
         try:
             obs, reward, terminated, truncated = group.recv()
         except RAISED as error:
-            return self._begin_anew(error)
+            return self._restart(error)
         obs = self._tidy(obs)
         if reward.dtype != _FLOAT32:
             np.copyto(self._own_reward, reward, casting="unsafe")
             reward = self._own_reward
-        if not isfinite(reward.dot(self._ones)) and (fault := self._soundness.reward_fault(reward)):
-            return self._begin_anew(EnvError(fault))  # of observations a simulator tells, once for each segment
+        if not isfinite(reward.dot(self._ones)) and (fault := self._validator.reward_fault(reward)):
+            return self._restart(EnvError(fault))  # of observations a simulator tells, once for each segment
         first, done = self._done, self._spare
         np.logical_or(terminated, truncated, out=done)
         self._done, self._spare = done, first
-        num_begun = int(np.count_nonzero(first))
-        self._num_steps += self.num_worlds - num_begun
-        self._num_episodes += num_begun
+        num_started = int(np.count_nonzero(first))
+        self._num_steps += self.num_envs - num_started
+        self._num_episodes += num_started
         self._steps_since += 1
         self._in_a_row = 0
         self._now = TimeStep(
@@ -160,21 +160,21 @@ class NativeWorlds:
 
     def restore(self, saved: Nest) -> TimeStep:
         try:
-            if len(saved["done"]) != self.num_worlds:
-                raise EnvError(f"{len(saved['done'])} worlds of {self.spec.name} were saved, not {self.num_worlds}")
+            if len(saved["done"]) != self.num_envs:
+                raise EnvError(f"{len(saved['done'])} envs of {self.spec.name} were saved, not {self.num_envs}")
             self._opened.restore(saved["group"])
             self._seed, self._num_restarts = saved["seed"], saved["num_restarts"]
             self._num_steps, self._num_episodes = saved["num_steps"], saved["num_episodes"]
             self._done = saved["done"].copy()
-            self._now = arrays.allocate(self.spec, self.num_worlds)
+            self._now = arrays.allocate(self.spec, self.num_envs)
             arrays.copy_into(self._now, saved["now"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise EnvError(f"this was not saved by worlds of {self.spec.name}: {error!r}") from error
+            raise EnvError(f"this was not saved by envs of {self.spec.name}: {error!r}") from error
         self._error, self._is_sent = None, False
         return self._now
 
-    def statistics(self) -> WorldsStatistics:
-        return WorldsStatistics(
+    def statistics(self) -> VectorEnvStats:
+        return VectorEnvStats(
             num_steps=self._num_steps,
             num_episodes=self._num_episodes + int(np.count_nonzero(self._done)),
             num_failures=self._failures.count,
@@ -191,7 +191,7 @@ class NativeWorlds:
     @property
     def _opened(self) -> Group:
         if self._group is None:
-            raise EnvError(f"these worlds of {self.spec.name} are closed")
+            raise EnvError(f"these envs of {self.spec.name} are closed")
         return self._group
 
     @property
@@ -201,17 +201,17 @@ class NativeWorlds:
     def _begin(self, obs: Nest, *, failed: bool) -> TimeStep:
         self._steps_since = 0
         self._num_episodes += int(np.count_nonzero(self._done))
-        self._done = np.zeros(self.num_worlds, np.bool_)
-        self._now = arrays.allocate(self.spec, self.num_worlds)
+        self._done = np.zeros(self.num_envs, np.bool_)
+        self._now = arrays.allocate(self.spec, self.num_envs)
         self._now.obs = self._tidy(obs)
-        if fault := self._soundness.obs_fault(nests.leaves(self._now.obs)):
+        if fault := self._validator.obs_fault(nests.leaves(self._now.obs)):
             raise EnvError(fault)
         self._now.first[:] = True
         self._now.active[:] = True
         self._now.failed[:] = failed
         return self._now
 
-    def _begin_anew(self, error: BaseException) -> TimeStep:
+    def _restart(self, error: BaseException) -> TimeStep:
         while True:
             self._error = None
             self._in_a_row += 1

@@ -1,4 +1,4 @@
-"""Agents that act together: one PettingZoo `ParallelEnv` as a `World`."""
+"""Agents that act together: one PettingZoo `ParallelEnv` as a `SingleEnv`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from ludus.core import TimeStep
 from ludus.envs.agents import Agents
 
-__all__ = ["ParallelWorld"]
+__all__ = ["ParallelAgentsEnv"]
 
 
-class ParallelWorld:
+class ParallelAgentsEnv:
     """An agent that leaves before the others has `terminated` or `truncated` then, and is inactive until the next
     episode; its row keeps the last it saw."""
 

@@ -1,4 +1,4 @@
-"""PettingZoo and MPE2: worlds of several agents, `pettingzoo:connect_four_v3`, `mpe2:simple_spread_v3`.
+"""PettingZoo and MPE2: envs of several agents, `pettingzoo:connect_four_v3`, `mpe2:simple_spread_v3`.
 
 A module that has a `parallel_env` is played with all agents at once, others by turns.
 """
@@ -13,58 +13,58 @@ import re
 import warnings
 from typing import Any
 
-from ludus.core import Worlds
+from ludus.core import VectorEnv
 from ludus.discovery.names import nearest
 from ludus.envs.failures import RAISED, expect_own
-from ludus.envs.loop import LoopWorlds
-from ludus.envs.parallel import ParallelWorld
-from ludus.envs.turns import TurnWorld
-from ludus.envs.world import World
+from ludus.envs.loop import LoopVectorEnv
+from ludus.envs.parallel import ParallelAgentsEnv
+from ludus.envs.single_env import SingleEnv
+from ludus.envs.turns import TurnEnv
 from ludus.errors import EnvError, MissingExtra
 
-__all__ = ["make", "world_of"]
+__all__ = ["make", "single_env_of"]
 
 _FAMILIES = {"pettingzoo": ("atari", "butterfly", "classic", "magent", "mpe", "sisl"), "mpe2": ("",)}
 _VERSIONED = re.compile(r"\w+_v\d+")
 
 
-def make(name: str, num_worlds: int, *, num_threads: int, kwargs: dict[str, Any]) -> Worlds:
+def make(name: str, num_envs: int, *, num_threads: int, kwargs: dict[str, Any]) -> VectorEnv:
     del num_threads  # one after the other
-    library, _, world = name.partition(":")
-    module = _module(name, library, world)
+    library, _, env_name = name.partition(":")
+    module = _module(name, library, env_name)
     maker = module.parallel_env if hasattr(module, "parallel_env") else module.env
 
-    def open_world() -> World:
+    def open_single_env() -> SingleEnv:
         try:
-            return world_of(name, maker(**kwargs))
+            return single_env_of(name, maker(**kwargs))
         except (EnvError, MissingExtra):
             raise
         except RAISED as error:
             expect_own(error)
             raise EnvError(f"{name} cannot be made with {kwargs}: {type(error).__name__}: {error}") from error
 
-    return LoopWorlds(open_world, num_worlds)
+    return LoopVectorEnv(open_single_env, num_envs)
 
 
-def world_of(name: str, env: Any) -> World:
-    """An environment of either kind as a `World`. It is reset, to see what its agents are told."""
-    return TurnWorld(name, env) if hasattr(env, "agent_iter") else ParallelWorld(name, env)
+def single_env_of(name: str, env: Any) -> SingleEnv:
+    """An environment of either kind as a `SingleEnv`. It is reset, to see what its agents are told."""
+    return TurnEnv(name, env) if hasattr(env, "agent_iter") else ParallelAgentsEnv(name, env)
 
 
-def _module(name: str, library: str, world: str) -> Any:
+def _module(name: str, library: str, env_name: str) -> Any:
     known = _known(library)
-    if world not in known:
-        raise EnvError(f"{library} has no world {world!r}. {nearest(world, known)}")
+    if env_name not in known:
+        raise EnvError(f"{library} has no env {env_name!r}. {nearest(env_name, known)}")
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # pygame greets
             warnings.simplefilter("ignore")
-            return importlib.import_module(known[world])
+            return importlib.import_module(known[env_name])
     except ImportError as error:
         raise EnvError(f"{name} needs a library that is not installed: {error}") from error
 
 
 def _known(library: str) -> dict[str, str]:
-    """The worlds of the library → the modules they are in. Nothing but the library itself is imported."""
+    """The envs of the library → the modules they are in. Nothing but the library itself is imported."""
     try:
         package = importlib.import_module(library)
     except ImportError as error:

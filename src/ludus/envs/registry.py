@@ -1,4 +1,4 @@
-"""From a name to worlds. The adapter a name belongs to is imported when it is first asked for.
+"""From a name to envs. The adapter a name belongs to is imported when it is first asked for.
 
 | name | adapter |
 |---|---|
@@ -16,7 +16,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from ludus.core import Worlds, WorldSpec
+from ludus.core import EnvSpec, VectorEnv
 from ludus.envs.games import Games, is_game
 from ludus.errors import EnvError
 
@@ -30,33 +30,33 @@ _CLIPPING = {"ale": ("reward_clipping", True), "envpool": ("reward_clip", False)
 _EPISODIC_LIFE = "episodic_life"  # of both: an episode is a life instead of a game
 
 
-def make(name: str, num_worlds: int, *, num_threads: int = 1, **kwargs: Any) -> Worlds:
-    """`num_worlds` copies of the world of this name; close them when done.
+def make(name: str, num_envs: int, *, num_threads: int = 1, **kwargs: Any) -> VectorEnv:
+    """`num_envs` copies of the env of this name; close them when done.
 
-    `num_threads` is for groups that step in native code (ALE, EnvPool); `kwargs` go to whatever makes the world.
-    Raises `EnvError`, with the nearest names, if there is no such world, and `MissingExtra` if its library is not
+    `num_threads` is for groups that step in native code (ALE, EnvPool); `kwargs` go to whatever makes the env.
+    Raises `EnvError`, with the nearest names, if there is no such env, and `MissingExtra` if its library is not
     installed.
     """
-    if num_worlds < 1 or num_threads < 1:
-        raise EnvError(f"{name}: {num_worlds} worlds on {num_threads} threads cannot be made; at least 1 of each")
+    if num_envs < 1 or num_threads < 1:
+        raise EnvError(f"{name}: {num_envs} envs on {num_threads} threads cannot be made; at least 1 of each")
     adapter = importlib.import_module(f"ludus.envs.{adapter_of(name)}")
-    worlds: Worlds = adapter.make(name, num_worlds, num_threads=num_threads, kwargs=kwargs)
-    return worlds
+    vector_env: VectorEnv = adapter.make(name, num_envs, num_threads=num_threads, kwargs=kwargs)
+    return vector_env
 
 
-def spec(name: str, **kwargs: Any) -> WorldSpec:
-    """What the agents of that world see and can do. One world is made and closed to find out, but for games."""
+def spec(name: str, **kwargs: Any) -> EnvSpec:
+    """What the agents of that env see and can do. One env is made and closed to find out, but for games."""
     if is_game(name):
         return Games.parse(name, kwargs).spec
-    worlds = make(name, 1, **kwargs)
+    vector_env = make(name, 1, **kwargs)
     try:
-        return worlds.spec
+        return vector_env.spec
     finally:
-        worlds.close()
+        vector_env.close()
 
 
 def evaluation_args(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments to evaluate with, for worlds that are trained in with `kwargs`.
+    """The arguments to evaluate with, for envs that are trained in with `kwargs`.
 
     What serves training only is left out: clipped rewards, and lives as episodes. So a return is the game's score.
     """
@@ -69,18 +69,18 @@ def evaluation_args(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def clips_rewards(name: str, kwargs: Mapping[str, Any]) -> bool:
-    """Whether worlds of this name, made with `kwargs`, cut rewards to [-1, 1]."""
+    """Whether envs of this name, made with `kwargs`, cut rewards to [-1, 1]."""
     setting, default = _CLIPPING.get(adapter_of(name), ("", False))
     return bool(kwargs.get(setting, default))
 
 
 def adapter_of(name: str) -> str:
-    """The module of `ludus.envs` that makes worlds of this name."""
+    """The module of `ludus.envs` that makes envs of this name."""
     if is_game(name):
         return "games"
     before, colon, after = name.rpartition(":")
     if not name or (colon and not (before and after)):
-        raise EnvError(f"{name!r} is not the name of a world: write, say, CartPole-v1 or my_module:make_game")
+        raise EnvError(f"{name!r} is not the name of an env: write, say, CartPole-v1 or my_module:make_game")
     if before in PREFIXES:
         return PREFIXES[before]
     if colon and (before.endswith(".py") or after.replace(".", "_").isidentifier()):

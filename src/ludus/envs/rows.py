@@ -1,4 +1,4 @@
-"""The arrays behind a `TimeStep`: allocated once for a group, seen by each world as its own few rows."""
+"""The arrays behind a `TimeStep`: allocated once for a group, seen by each env as its own few rows."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ludus.core import TimeStep, WorldSpec
+from ludus.core import EnvSpec, TimeStep
 from ludus.data import nest as nests
 from ludus.data.nest import Nest
 
 __all__ = ["allocate", "copy_into", "differs", "rows_of", "to_nest", "write"]
 
 
-def allocate(spec: WorldSpec, num_worlds: int) -> TimeStep:
+def allocate(spec: EnvSpec, num_envs: int) -> TimeStep:
     """Zeroed arrays for all rows; everything is allowed in the mask."""
-    num_rows = num_worlds * len(spec.agents)
+    num_rows = num_envs * len(spec.agents)
     return TimeStep(
         obs=nests.allocate(spec.obs, (num_rows,)),
         reward=np.zeros(num_rows, np.float32),
@@ -26,19 +26,19 @@ def allocate(spec: WorldSpec, num_worlds: int) -> TimeStep:
         active=np.zeros(num_rows, np.bool_),
         failed=np.zeros(num_rows, np.bool_),
         mask=np.ones((num_rows, spec.action.mask_size), np.bool_) if spec.has_mask else None,
-        state=None if spec.state is None else nests.allocate(spec.state, (num_worlds,)),
+        global_state=None if spec.global_state is None else nests.allocate(spec.global_state, (num_envs,)),
     )
 
 
-def rows_of(now: TimeStep, world: int, num_agents: int) -> TimeStep:
-    """The rows of one world, as views; `state` keeps a leading axis of 1."""
-    own = slice(world * num_agents, (world + 1) * num_agents)
+def rows_of(now: TimeStep, env: int, num_agents: int) -> TimeStep:
+    """The rows of one env, as views; `global_state` keeps a leading axis of 1."""
+    own = slice(env * num_agents, (env + 1) * num_agents)
     views = {
         field.name: nests.take(getattr(now, field.name), own)
         for field in dataclasses.fields(TimeStep)
-        if field.name != "state"
+        if field.name != "global_state"
     }
-    return TimeStep(**views, state=nests.take(now.state, slice(world, world + 1)))
+    return TimeStep(**views, global_state=nests.take(now.global_state, slice(env, env + 1)))
 
 
 def write(out: Nest, row: int, value: Nest) -> None:

@@ -1,4 +1,4 @@
-"""Seeds that follow from other seeds: every episode of every world has one of its own."""
+"""Seeds that follow from other seeds: every episode of every env has one of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MASK = (1 << 64) - 1
 
 
 def derived(seed: int, *path: int) -> int:
-    """A 31-bit seed for the thing at `path` (say world 3, episode 7) under `seed`. The same always gives the same."""
+    """A 31-bit seed for the thing at `path` (say env 3, episode 7) under `seed`. The same always gives the same."""
     value = seed & _MASK
     for part in path:
         value = _mix(value ^ _mix((part + 1) & _MASK))
@@ -16,8 +16,8 @@ def derived(seed: int, *path: int) -> int:
 
 
 def spread(seed: int, num: int) -> list[int]:
-    """One derived seed for each of `num` worlds."""
-    return [derived(seed, world) for world in range(num)]
+    """One derived seed for each of `num` envs."""
+    return [derived(seed, env) for env in range(num)]
 
 
 def _mix(value: int) -> int:

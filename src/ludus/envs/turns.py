@@ -1,4 +1,4 @@
-"""Agents that take turns: one PettingZoo `AECEnv` as a `World`."""
+"""Agents that take turns: one PettingZoo `AECEnv` as a `SingleEnv`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ludus.core import TimeStep
 from ludus.envs.agents import Agents
 from ludus.errors import EnvError
 
-__all__ = ["TurnWorld"]
+__all__ = ["TurnEnv"]
 
 
-class TurnWorld:
-    """Only the agent to move is active. All see the world after every move, and get what it brings them."""
+class TurnEnv:
+    """Only the agent to move is active. All see the env after every move, and get what it brings them."""
 
     def __init__(self, name: str, env: Any) -> None:
         self._env = env

@@ -123,7 +123,7 @@ class CheckpointStore:
             raise errors.CheckpointError(f"there is no checkpoint in {self._folder}.")
         raise errors.CheckpointError(
             f"no checkpoint in {self._folder} can be used: {'; '.join(passed_over)}. The run cannot be resumed from "
-            "here; start it anew."
+            "here; start it again."
         )
 
     @property

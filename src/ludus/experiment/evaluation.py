@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus import envs
-from ludus.core import TimeStep, Worlds
+from ludus.core import TimeStep, VectorEnv
 from ludus.errors import EnvError
 from ludus.experiment.config import Config
 from ludus.learn.policies.policy import Policy
@@ -19,7 +19,7 @@ from ludus.learn.policies.policy import Policy
 __all__ = ["Evaluation", "PolicyPlayer", "evaluate", "longest_episode", "play", "step_budget"]
 
 _LOG = logging.getLogger(__name__)
-_MOST_WORLDS = 128
+_MOST_ENVS = 128
 _FEWEST_STEPS, _MOST_STEPS = 1_000, 27_000  # of one episode; as many as ALE's longest
 _FEWEST_TOTAL_STEPS = 100_000  # of all episodes together
 
@@ -73,20 +73,20 @@ def evaluate(
     max_total_steps: int | None = None,
     warns: bool = True,
 ) -> Evaluation:
-    """Play so many episodes, each world the same number of them, so that short ones are not over-represented.
+    """Play so many episodes, each env the same number of them, so that short ones are not over-represented.
 
     One that has not ended after `max_steps` (`None`: as configured, or 27,000) counts as it is then, with a warning
-    unless `warns` is false; its world plays no further ones. The same goes for all that have not ended after
+    unless `warns` is false; its env plays no further ones. The same goes for all that have not ended after
     `max_total_steps` steps of all envs together. `env_args` go over the configured ones of evaluation.
-    Raises `EnvError` if worlds keep raising.
+    Raises `EnvError` if envs keep raising.
     """
-    num_worlds = min(episodes, _MOST_WORLDS)
+    num_envs = min(episodes, _MOST_ENVS)
     arguments = {**config.eval_env_args, **(env_args or {})}
-    worlds = envs.make(config.train.env, num_worlds, num_threads=config.train.env_threads, **arguments)
+    vector_env = envs.make(config.train.env, num_envs, num_threads=config.train.env_threads, **arguments)
     try:
-        player = PolicyPlayer(policy, worlds.num_rows, seed=seed, greedy=greedy)
+        player = PolicyPlayer(policy, vector_env.num_rows, seed=seed, greedy=greedy)
         return play(
-            worlds,
+            vector_env,
             player,
             config,
             episodes=episodes,
@@ -96,11 +96,11 @@ def evaluate(
             warns=warns,
         )
     finally:
-        worlds.close()
+        vector_env.close()
 
 
 def play(
-    worlds: Worlds,
+    vector_env: VectorEnv,
     choose: Choose,
     config: Config,
     *,
@@ -110,17 +110,17 @@ def play(
     max_total_steps: int | None = None,
     warns: bool = True,
 ) -> Evaluation:
-    """Episodes in these worlds by whatever chooses the actions."""
+    """Episodes in these envs by whatever chooses the actions."""
     max_steps = max_steps or config.train.eval_max_steps or _MOST_STEPS
-    max_total = None if max_total_steps is None else max_total_steps * len(worlds.spec.agents)
-    tally = _Tally(worlds.num_rows, -(-episodes // worlds.num_worlds), max_steps, max_total)
-    now = worlds.reset(seed)
+    max_total = None if max_total_steps is None else max_total_steps * len(vector_env.spec.agents)
+    tally = _Tally(vector_env.num_rows, -(-episodes // vector_env.num_envs), max_steps, max_total)
+    now = vector_env.reset(seed)
     while not tally.is_full:
         action = choose(now)
         tally.length += now.active
-        now = worlds.step(action)
+        now = vector_env.step(action)
         tally.add(now)
-    played = tally.played(episodes, agents=worlds.spec.agents)
+    played = tally.played(episodes, agents=vector_env.spec.agents)
     if not played.returns:
         raise EnvError(
             f"in {max_steps} steps no agent of {config.train.env} came to act: there is nothing to evaluate."
@@ -155,19 +155,19 @@ class PolicyPlayer:
     """A policy that chooses for all rows of a vector env, from the start of all episodes on."""
 
     def __init__(self, policy: Policy, num_rows: int, *, seed: int, greedy: bool) -> None:
-        self._policy, self._memory = policy, policy.initial_memory(num_rows)
+        self._policy, self._state = policy, policy.initial_state(num_rows)
         self._rng = np.random.default_rng([seed, 0xE7A1])
         self._greedy = greedy
 
     def __call__(self, now: TimeStep) -> NDArray[Any]:
-        action, _, self._memory = self._policy.act(
-            now.obs, self._memory, now.first, self._rng, now.mask, greedy=self._greedy
+        action, _, self._state = self._policy.act(
+            now.obs, self._state, now.first, self._rng, now.mask, greedy=self._greedy
         )
         return action
 
 
 class _Tally:
-    """What each row has played: `each` episodes, or as many of its world's first `each` as it took part in."""
+    """What each row has played: `each` episodes, or as many of its env's first `each` as it took part in."""
 
     def __init__(self, num_rows: int, each: int, max_steps: int, max_total: int | None = None) -> None:
         self.length: NDArray[np.int64] = np.zeros(num_rows, np.int64)  # of the present episode, as is `_total`
@@ -180,33 +180,33 @@ class _Tally:
         self._episodes: list[list[tuple[float, int, bool, int]]] = [[] for _ in range(num_rows)]
         self._is_full = np.zeros(num_rows, np.bool_)
         self._num_steps = 0
-        self._begun_at: NDArray[np.int64] = np.zeros(num_rows, np.int64)
-        self._num_over: NDArray[np.int64] = np.zeros(num_rows, np.int64)  # episodes of its world
+        self._started_at: NDArray[np.int64] = np.zeros(num_rows, np.int64)
+        self._num_over: NDArray[np.int64] = np.zeros(num_rows, np.int64)  # episodes of its env
 
     def add(self, now: TimeStep) -> None:
         """What a step led to."""
         self._num_steps += 1
         self._num_total += int(np.count_nonzero(~self._is_full))
         self._total += now.reward
-        if now.failed.any():  # begun anew: what was played so far is void
+        if now.failed.any():  # restarted: what was played so far is void
             self._forget(now.failed)
         done = now.terminated | now.truncated
         if done.any():
             self._note(done, is_cut_off=False)
             self._forget(done)
         if now.first.any():
-            begun = now.first & ~now.failed
-            self._begun_at[begun] = self._num_steps
-            self._num_over += begun
+            started = now.first & ~now.failed
+            self._started_at[started] = self._num_steps
+            self._num_over += started
             self._fill(self._num_over >= self._each)
         is_spent = self._max_total is not None and self._num_total >= self._max_total
         if is_spent or self._num_steps >= self._max_steps:
-            late = (self._num_steps - self._begun_at >= self._max_steps) | is_spent
+            late = (self._num_steps - self._started_at >= self._max_steps) | is_spent
             self._note(late & (self.length > 0), is_cut_off=True)
             self._fill(late)
 
     def played(self, num_episodes: int, *, agents: tuple[str, ...]) -> Evaluation:
-        """Of the first worlds' episodes so many, each of them with all its agents."""
+        """Of the first envs' episodes so many, each of them with all its agents."""
         chosen = [
             (row, *episode)
             for row, episodes in enumerate(self._episodes)

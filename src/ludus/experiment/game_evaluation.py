@@ -106,12 +106,12 @@ class GameEvaluation:
         self._since = clock.now()
         self._num_steps: dict[tuple[int, str], int] = {}
         self._played: dict[tuple[int, str], list[list[Any]]] = {}  # by worker and its incarnation
-        self._is_begun = False
+        self._has_started = False
 
     def turn(self, max_steps: int) -> dict[str, Any] | None:
         """Look once, after a moment; the fields of the result when it is over. Episodes end at `max_steps`."""
-        if not self._is_begun:
-            self._is_begun, self._since = True, self._clock.now()
+        if not self._has_started:
+            self._has_started, self._since = True, self._clock.now()
         for index in range(len(self._workers)):
             self._look(index, max_steps)
         every = (played for group in self._played.values() for played in group if played[3] != VOID)

@@ -200,7 +200,7 @@ class GameWorker(GatewayService):
             num_steps=self.settings.num_steps,
             obs=self.policy.spec.obs,
             action=self.policy.spec.action,
-            memory=self.policy.memory_spec,
+            state=self.policy.state_spec,
             has_mask=self.policy.has_mask,
         )
 

@@ -1,6 +1,6 @@
 """Has a policy learnt enough? Asked while it trains, by greedy episodes, as soon as that is worth its time.
 
-What training itself returns comes late: its actions are drawn at random, and of many worlds those that fail early are
+What training itself returns comes late: its actions are drawn at random, and of many envs those that fail early are
 counted first. So the question is asked from a quarter of the way on; halfway as often as it takes a quarter of
 training's steps, near the goal as often as it takes as many.
 Where evaluation has other env arguments than training, unclipped rewards for example, training's returns may never get

@@ -23,7 +23,7 @@ from ludus.learn.policies.policy import Policy
 
 __all__ = ["Matches", "is_competitive", "play_matches"]
 
-_MOST_WORLDS = 128
+_MOST_ENVS = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,35 +55,35 @@ def play_matches(
     `max_total_steps` and `env_args` are those of `evaluate`.
     """
     arguments = {**config.eval_env_args, **(env_args or {})}
-    num_worlds = -(-min(episodes, _MOST_WORLDS) // num_agents) * num_agents
-    each = -(-episodes // num_worlds)
-    worlds = envs.make(config.train.env, num_worlds, num_threads=config.train.env_threads, **arguments)
+    num_envs = -(-min(episodes, _MOST_ENVS) // num_agents) * num_agents
+    each = -(-episodes // num_envs)
+    vector_env = envs.make(config.train.env, num_envs, num_threads=config.train.env_threads, **arguments)
     try:
-        num_rows = worlds.num_rows
+        num_rows = vector_env.num_rows
         own = PolicyPlayer(policy, num_rows, seed=seed, greedy=greedy)
         other = (
-            _RandomPlayer(policy, worlds.spec.action, num_rows, seed=seed + 1)
+            _RandomPlayer(policy, vector_env.spec.action, num_rows, seed=seed + 1)
             if opponent is None
             else PolicyPlayer(opponent, num_rows, seed=seed + 1, greedy=greedy)
         )
         rows = np.arange(num_rows)
-        is_own = rows % num_agents == rows // num_agents % num_agents  # world w: the policy plays agent w % num_agents
+        is_own = rows % num_agents == rows // num_agents % num_agents  # env w: the policy plays agent w % num_agents
 
         def choose(now: TimeStep) -> NDArray[Any]:
             action = own(now)
             return np.where(is_own.reshape(-1, *[1] * (action.ndim - 1)), action, other(now))
 
         played = play(
-            worlds,
+            vector_env,
             choose,
             config,
-            episodes=num_worlds * each,
+            episodes=num_envs * each,
             seed=seed,
             max_steps=max_steps,
             max_total_steps=max_total_steps,
         )
     finally:
-        worlds.close()
+        vector_env.close()
     return _result(played, each)
 
 

@@ -30,8 +30,8 @@ class Player:
         self.reset()
 
     def reset(self) -> None:
-        """The next observation begins an episode: recurrent memory is cleared."""
-        self._memory = self.policy.initial_memory(1)
+        """The next observation begins an episode: recurrent state is cleared."""
+        self._state = self.policy.initial_state(1)
         self._is_first = True
 
     def act(self, obs: Nest, *, mask: NDArray[np.bool_] | None = None, greedy: bool = True) -> Any:
@@ -41,8 +41,8 @@ class Player:
             obs = np.asarray(obs, spec.dtype)  # a plain list will do
         row = nests.map(lambda leaf, spec: np.asarray(leaf, spec.dtype).reshape(1, *spec.shape), obs, spec)
         masks = None if mask is None else np.asarray(mask, np.bool_).reshape(1, -1)
-        action, _, self._memory = self.policy.act(
-            row, self._memory, np.array([self._is_first]), self._rng, masks, greedy=greedy
+        action, _, self._state = self.policy.act(
+            row, self._state, np.array([self._is_first]), self._rng, masks, greedy=greedy
         )
         self._is_first = False
         return action[0]

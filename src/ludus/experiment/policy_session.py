@@ -67,7 +67,7 @@ class PolicySession(Actor):
         self._writer = writer
         self._is_greedy = greedy
         self._seed = seed
-        self._memory: Nest = nests.map(lambda leaf: None if leaf is None else leaf.allocate(()), policy.memory_spec)
+        self._state: Nest = nests.map(lambda leaf: None if leaf is None else leaf.allocate(()), policy.state_spec)
         self._is_first = True
         self._session = Session("stateless")
         self._rng = np.random.default_rng(seed)
@@ -96,7 +96,7 @@ class PolicySession(Actor):
             )
         obs, mask = self._observation(body["obs"]), self._mask(body)
         if self._writer is not None:
-            full = self._writer.see(obs, reward=_reward(body), mask=mask, memory=self._memory)
+            full = self._writer.see(obs, reward=_reward(body), mask=mask, state=self._state)
             if full is not None:
                 await self.keep(full)
         out = await self._forward(obs)
@@ -126,8 +126,8 @@ class PolicySession(Actor):
         if not self._policy.is_recurrent:
             out: dict[str, Any] = await self._model.forward(obs)
             return out
-        out = await self._model.forward(obs, self._memory, np.bool_(self._is_first))
-        self._memory = out["memory"]
+        out = await self._model.forward(obs, self._state, np.bool_(self._is_first))
+        self._state = out["state"]
         return out
 
     def _observation(self, value: Any) -> Nest:

@@ -41,10 +41,10 @@ def load_together(store: CheckpointStore, ranks: Any) -> tuple[int, Nest] | None
     if most == 0:
         return None
     if fewest == 0 and most == 1:
-        _LOG.warning("the run was killed while its ranks wrote their first checkpoint, so it begins anew.")
+        _LOG.warning("the run was killed while its ranks wrote their first checkpoint, so it starts again.")
         return None
     there = ", ".join(map(str, steps)) or "none"
     raise errors.CheckpointError(
         f"the {ranks.size} ranks have no sound checkpoint in common. Those of rank {ranks.rank} are of the steps: "
-        f"{there}.{why} The run cannot go on, and all files are as they were; start it anew under another name."
+        f"{there}.{why} The run cannot go on, and all files are as they were; start it again under another name."
     )

@@ -102,7 +102,7 @@ class Lines:
     def give_back(self, line: Line) -> None:
         """Its session is over. If its episode has no end in it, the line has none either: another takes its place."""
         self._live.discard(line)
-        if not self._is_closed and not line.writer.is_begun and not line.writer.is_torn:
+        if not self._is_closed and not line.writer.has_started and not line.writer.is_torn:
             self._idle[line.rank].append(line)
 
     def close(self) -> None:

@@ -130,7 +130,7 @@ class Training:
         wanted = config.train.stop_at_return
         self._goal = Goal(wanted, config) if wanted is not None and self._is_first else None
         self._earlier = EarlierPolicy(0, learner.policy.weights()) if self._is_first and len(agents) > 1 else None
-        self._steps_told = 0
+        self._steps_reported = 0
         self._resumed_at: int | None = None
         self._has_config = (folder / "config.json").exists()  # from here on, unless somebody deletes the folder
         self._save_errors: list[str] = []
@@ -238,7 +238,7 @@ class Training:
         self._num_barren = 0 if report.num_steps else self._num_barren + 1
         if self._num_barren >= _MOST_BARREN:
             raise errors.TrainingError(
-                f"the last {_MOST_BARREN} segments had nothing to learn from: the worlds raise in each of them, and "
+                f"the last {_MOST_BARREN} segments had nothing to learn from: the envs raise in each of them, and "
                 f"what they did is void. The logs in {self.folder} say what they raise."
             )
 
@@ -248,7 +248,7 @@ class Training:
         values |= {f"count/{name}": float(value) for name, value in report.counts.items()}
         total = sum(self._parts.values()) or 1.0
         values |= {f"time/{name}": seconds / total for name, seconds in self._parts.items()}
-        values["time/steps_per_second"] = (self.num_steps - self._steps_told) / elapsed
+        values["time/steps_per_second"] = (self.num_steps - self._steps_reported) / elapsed
         values["train/version"] = self.learner.version
         values["lag/mean"] = report.lag
         values["lag/max"] = report.max_lag
@@ -264,7 +264,7 @@ class Training:
         self._parts_total.update(self._parts)
         self._parts.clear()
         self._last_metrics = now
-        self._steps_told = self.num_steps
+        self._steps_reported = self.num_steps
 
     def _write(self, values: dict[str, float]) -> None:
         if not self._is_first:
@@ -369,7 +369,7 @@ class Training:
     def restore(self) -> bool:
         """Go on from the newest sound checkpoint, of several ranks the newest that all have; false if there is none.
 
-        Raises `CheckpointError` if there are checkpoints and none can be used: a run never begins anew over them.
+        Raises `CheckpointError` if there are checkpoints and none can be used: a run never starts again over them.
         """
         if self._ranks is not None:
             found = ranked.load_together(self._store, self._ranks)
@@ -391,11 +391,11 @@ class Training:
             self._goal.restore(content["goal"])
         if self._earlier is not None and content.get("earlier") is not None:
             self._earlier = EarlierPolicy(content["earlier"]["step"], content["earlier"]["weights"])
-        self._steps_told = self.num_steps
+        self._steps_reported = self.num_steps
         self._resumed_at = step
         if not exact:
             _LOG.warning(
-                "%s goes on from step %d with new episodes: its worlds cannot be put back where they were. "
+                "%s goes on from step %d with new episodes: its envs cannot be put back where they were. "
                 "The result will differ from that of a run that was not stopped.",
                 self.folder.name,
                 step,

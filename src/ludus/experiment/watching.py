@@ -1,7 +1,7 @@
-"""Episodes to look at: a world that can be drawn, and a policy that plays in it.
+"""Episodes to look at: an env that can be drawn, and a policy that plays in it.
 
-with VisibleWorld("LunarLander-v3") as world:
-    for moment in play_episode(world, policy, seed=1):
+with VisibleEnv("LunarLander-v3") as env:
+    for moment in play_episode(env, policy, seed=1):
         moment.frame, moment.returns, moment.is_over
 """
 
@@ -27,7 +27,7 @@ from ludus.experiment.evaluation import PolicyPlayer
 from ludus.experiment.training import load_config
 from ludus.learn.policies.policy import Policy
 
-__all__ = ["Frame", "Moment", "VisibleWorld", "play_episode", "untrained_policy"]
+__all__ = ["Frame", "Moment", "VisibleEnv", "play_episode", "untrained_policy"]
 
 Frame = NDArray[np.uint8]  # [height, width, 3]
 
@@ -46,8 +46,8 @@ class Moment:
     is_over: bool
 
 
-class VisibleWorld:
-    """One world, made so that it can be drawn. `fps` is how many of its steps make a second.
+class VisibleEnv:
+    """One env, made so that it can be drawn. `fps` is how many of its steps make a second.
 
     Raises `EnvError` if it has no picture.
     """
@@ -58,11 +58,11 @@ class VisibleWorld:
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
         os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
         self.name = name
-        self.worlds: Any = _make_visible(name, env_args)
-        env = _env_inside(self.worlds)
+        self.vector_env: Any = _make_visible(name, env_args)
+        env = _env_inside(self.vector_env)
         metadata = getattr(env, "metadata", None) or {}
         if getattr(env, "render_mode", None) != "rgb_array" or "rgb_array" not in metadata.get("render_modes", ()):
-            self.worlds.close()
+            self.vector_env.close()
             raise _no_picture(name, f"its render modes are {list(metadata.get('render_modes', ())) or 'none'}")
         self.fps = float(metadata.get("render_fps") or _USUAL_FPS)
         if registry.adapter_of(name) == "ale":
@@ -73,7 +73,7 @@ class VisibleWorld:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # pygame greets
             warnings.simplefilter("ignore")
             try:
-                drawn: Any = _env_inside(self.worlds).render()
+                drawn: Any = _env_inside(self.vector_env).render()
             except Exception as error:
                 raise _no_picture(self.name, f"{type(error).__name__}: {error}") from error
         frame = np.asarray(drawn)
@@ -82,7 +82,7 @@ class VisibleWorld:
         return frame.astype(np.uint8, copy=False)
 
     def close(self) -> None:
-        self.worlds.close()
+        self.vector_env.close()
 
     def __enter__(self) -> Self:
         return self
@@ -94,21 +94,21 @@ class VisibleWorld:
 
 
 def play_episode(
-    world: VisibleWorld, policy: Policy, *, seed: int, greedy: bool = True, max_steps: int = _MOST_STEPS
+    env: VisibleEnv, policy: Policy, *, seed: int, greedy: bool = True, max_steps: int = _MOST_STEPS
 ) -> Iterator[Moment]:
     """One episode, moment by moment, from its first observation to its last. It is drawn as it is asked for."""
-    worlds = world.worlds
-    choose = PolicyPlayer(policy, worlds.num_rows, seed=seed, greedy=greedy)
-    total = np.zeros(worlds.num_rows)
-    now = worlds.reset(seed)
-    yield Moment(frame=world.frame(), step=0, returns=tuple(total.tolist()), is_over=False)
+    vector_env = env.vector_env
+    choose = PolicyPlayer(policy, vector_env.num_rows, seed=seed, greedy=greedy)
+    total = np.zeros(vector_env.num_rows)
+    now = vector_env.reset(seed)
+    yield Moment(frame=env.frame(), step=0, returns=tuple(total.tolist()), is_over=False)
     for step in range(1, max_steps + 1):
-        now = worlds.step(choose(now))
+        now = vector_env.step(choose(now))
         if now.failed.any():
-            raise EnvError(f"{world.name} raised in step {step} of the episode with seed {seed}; nothing more to see.")
+            raise EnvError(f"{env.name} raised in step {step} of the episode with seed {seed}; nothing more to see.")
         total += now.reward
         is_over = bool((now.terminated | now.truncated).any() and not now.active.any())
-        yield Moment(frame=world.frame(), step=step, returns=tuple(total.tolist()), is_over=is_over)
+        yield Moment(frame=env.frame(), step=step, returns=tuple(total.tolist()), is_over=is_over)
         if is_over:
             return
 
@@ -118,8 +118,8 @@ def untrained_policy(folder: Path) -> Policy:
     from ludus.experiment.wiring import make_policy_spec
 
     config = load_config(folder)
-    world = envs.spec(config.train.env, **config.env_args)
-    return Policy(make_policy_spec(config, world), seed=config.train.seed)
+    env = envs.spec(config.train.env, **config.env_args)
+    return Policy(make_policy_spec(config, env), seed=config.train.seed)
 
 
 def _make_visible(name: str, env_args: dict[str, Any]) -> Any:
@@ -137,14 +137,14 @@ def _make_visible(name: str, env_args: dict[str, Any]) -> Any:
         return envs.make(name, 1, **arguments)  # a function that takes no render_mode may have set one itself
 
 
-def _env_inside(worlds: Any) -> Any:
-    """The library's environment: the one thing that `core.Worlds`, which is for training, does not show."""
-    inside = getattr(worlds, "_worlds", [])
+def _env_inside(vector_env: Any) -> Any:
+    """The library's environment: the one thing that `core.VectorEnv`, which is for training, does not show."""
+    inside = getattr(vector_env, "_envs", [])
     return getattr(inside[0], "_env", None) if inside else None
 
 
 def _no_picture(name: str, why: str) -> EnvError:
     return EnvError(
-        f"{name} cannot be watched, because it has no picture: {why}. A world is drawn by render(), if it was made "
+        f"{name} cannot be watched, because it has no picture: {why}. An env is drawn by render(), if it was made "
         'with render_mode="rgb_array". Without that, `ludus evaluate` tells how well a policy plays.'
     )

@@ -18,10 +18,10 @@ import torch
 from ludus import clock as clocks
 from ludus import envs, errors
 from ludus import secret as secrets
-from ludus.core import Worlds, WorldSpec
+from ludus.core import EnvSpec, VectorEnv
 from ludus.data import nest as nests
 from ludus.discovery import names as naming
-from ludus.envs import registry as worlds_by_name
+from ludus.envs import registry as envs_by_name
 from ludus.experiment.config import Config
 from ludus.experiment.flows.async_ import AsyncFlow
 from ludus.experiment.flows.remote_source import RemoteSource
@@ -71,20 +71,20 @@ _LOG = logging.getLogger(__name__)
 _PUBLISH_RETRY_S = 0.5
 _PUBLISH_WARN_S = 60.0
 _EVALUATE_TIMEOUT_S = 10.0
-_SEGMENT_TIMEOUT_S = 3600.0  # slow worlds may take their time; a lost simulator is noticed by its connection
+_SEGMENT_TIMEOUT_S = 3600.0  # slow envs may take their time; a lost simulator is noticed by its connection
 
 
-def make_policy_spec(config: Config, world: WorldSpec) -> PolicySpec:
-    return make_algorithm(config, len(world.agents)).policy_spec(world, config.network)
+def make_policy_spec(config: Config, env: EnvSpec) -> PolicySpec:
+    return make_algorithm(config, len(env.agents)).policy_spec(env, config.network)
 
 
 def make_algorithm(config: Config, num_agents: int) -> Algorithm[Any]:
     return registry.algorithm_class(config.train.algorithm)(config.algorithm, num_agents=num_agents)
 
 
-def make_groups(config: Config, *, is_remote: bool = False) -> list[Worlds]:
-    """The worlds of one simulator: one group, or two where the one can step while the other is chosen for."""
-    has_threads = worlds_by_name.adapter_of(config.train.env) in ("ale", "envpool")
+def make_groups(config: Config, *, is_remote: bool = False) -> list[VectorEnv]:
+    """The envs of one simulator: one group, or two where the one can step while the other is chosen for."""
+    has_threads = envs_by_name.adapter_of(config.train.env) in ("ale", "envpool")
     num_envs = config.algorithm.num_envs
     num_groups = config.train.groups or (2 if (is_remote or has_threads) and num_envs > 1 else 1)
     sizes = [len(part) for part in np.array_split(np.arange(num_envs), num_groups)]
@@ -92,13 +92,13 @@ def make_groups(config: Config, *, is_remote: bool = False) -> list[Worlds]:
     return [envs.make(config.train.env, size, num_threads=threads, **config.env_args) for size in sizes]
 
 
-def make_simulator(config: Config, groups: list[Worlds], policy: Policy, *, seed: int) -> Simulator:
+def make_simulator(config: Config, groups: list[VectorEnv], policy: Policy, *, seed: int) -> Simulator:
     return Simulator(
         groups,
         InlineChooser(policy),
         num_steps=config.algorithm.num_steps,
         seed=seed,
-        memory_spec=policy.memory_spec,
+        state_spec=policy.state_spec,
     )
 
 
@@ -158,10 +158,10 @@ def embedded(
     )
 
 
-def _embedded_threads(world: WorldSpec) -> int:
+def _embedded_threads(env: EnvSpec) -> int:
     """One for small networks: their work is too short for threads, which wait for each other by spinning; where
     anything else runs on the machine, that costs dearly. Images are worth all cores."""
-    has_images = any(len(leaf.shape) == 3 for leaf in nests.leaves(world.obs))
+    has_images = any(len(leaf.shape) == 3 for leaf in nests.leaves(env.obs))
     return min(8, len(os.sched_getaffinity(0))) if has_images else 1
 
 
@@ -177,11 +177,11 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
     train = config.train
     if train.engine == "local":  # elsewhere its process has other devices than this one
         check_device(train.device)
-    world = envs.spec(train.env, **config.env_args)
-    policy = make_policy_spec(config, world)
+    env = envs.spec(train.env, **config.env_args)
+    policy = make_policy_spec(config, env)
     num_simulators = config.num_simulators
     if config.is_game:
-        _add_gateway(made, config, folder, policy, has_mask=world.has_mask)
+        _add_gateway(made, config, folder, policy, has_mask=env.has_mask)
     elif num_simulators:
         arguments: dict[str, Any] = {"weights": Hosted("weights", 0)}
         if train.inference:
@@ -226,7 +226,7 @@ def program(config: Config, folder: Path, *, began: float) -> Program:
     made.add(
         "trainer",
         TrainerService,
-        TrainerFactory(config=config, folder=folder, policy=policy, agents=world.agents, began=began),
+        TrainerFactory(config=config, folder=folder, policy=policy, agents=env.agents, began=began),
         replicas=train.trainers,
         resources=Resources(cpus=_trainer_threads(config), gpus=float(train.device.startswith("cuda"))),
         restarts=RestartPolicy(max_restarts=0),

@@ -34,14 +34,14 @@ class Failures:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._told: float | None = None
+        self._reported_at: float | None = None
         self.num = 0
 
     def add(self, error: Exception) -> None:
         self.num += 1
         now = time.monotonic()
-        if self._told is None or now - self._told >= _TELL_EVERY_S:
-            self._told = now
+        if self._reported_at is None or now - self._reported_at >= _TELL_EVERY_S:
+            self._reported_at = now
             _LOG.error("%s (%d times by now); it goes on: %s: %s", self._what, self.num, type(error).__name__, error)
 
     def guard(self, function: Callable[_P, None]) -> Callable[_P, None]:

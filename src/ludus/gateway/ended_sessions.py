@@ -37,7 +37,7 @@ class EndedSessions:
             self._ended.popitem(last=False)
 
     def forget(self, session: str) -> None:
-        """It has begun again."""
+        """It has started again."""
         self._ended.pop(session, None)
         self._lost.pop(session, None)
 
@@ -74,5 +74,7 @@ class EndedSessions:
         """For people: why no such session is live."""
         ended = self._ended.get(session)
         return (
-            f"no session {session} has begun here" if ended is None else f"session {session} has ended: {ended.reason}"
+            f"no session {session} has started here"
+            if ended is None
+            else f"session {session} has ended: {ended.reason}"
         )

@@ -123,7 +123,7 @@ class Journal:
             self._compaction = _Compaction(self.path.with_name(f"{self.path.name}.new"), self._live, self._lost)
 
     def _switch(self, compaction: _Compaction) -> None:
-        """Go on in the next segment, which is complete but for what has happened since it was begun."""
+        """Go on in the next segment, which is complete but for what has happened since it was started."""
         self._compaction = None
         try:
             compaction.complete()
@@ -173,7 +173,7 @@ class Journal:
 
 
 class _Compaction:
-    """The head of the next segment, written by a thread. `since` has what has happened after it was begun."""
+    """The head of the next segment, written by a thread. `since` has what has happened after it was started."""
 
     def __init__(self, path: Path, live: Mapping[str, tuple[str, float]], lost: Mapping[str, float]) -> None:
         self.path = path
@@ -233,7 +233,7 @@ def read_journal(path: Path) -> Iterator[Record]:
 
 
 def lost_sessions(paths: Iterable[Path], *, is_quiet: bool = False) -> list[str]:
-    """Sessions of dead workers that were open, or were found lost within a day and have not begun again since.
+    """Sessions of dead workers that were open, or were found lost within a day and have not started again since.
 
     Reads files, so it is not for event loops. `is_quiet`: without warnings of damage.
     """

@@ -148,7 +148,7 @@ class Ring:
         if step.session in self._lost[1]:
             done(lost(step))
         else:
-            done(Outcome.refused("unknown_session", f"no session {step.session} has begun here"))
+            done(Outcome.refused("unknown_session", f"no session {step.session} has started here"))
 
     async def _read_journals(self) -> None:
         """Which sessions dead workers had. Those of the living are among them, but are not asked for here."""
@@ -166,7 +166,7 @@ class Ring:
 
 
 class _Down:
-    """In place of a reply: the other is gone. `was_sent`: it may have begun."""
+    """In place of a reply: the other is gone. `was_sent`: it may have started."""
 
     def __init__(self, was_sent: bool) -> None:
         self.was_sent = was_sent

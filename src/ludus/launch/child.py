@@ -101,7 +101,7 @@ def main(argv: Sequence[str]) -> int:
 class PulsePipe:
     """Puts lines into a pipe: beats, warnings, how the worker ended. Never waits; thread-safe.
 
-    A line that finds no room, because nobody reads just now, is dropped; one that was begun is completed first.
+    A line that finds no room, because nobody reads just now, is dropped; one that was started is completed first.
     """
 
     def __init__(self, fd: int) -> None:

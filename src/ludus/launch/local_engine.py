@@ -71,12 +71,12 @@ def launch(
         else:
             folder = runs.take_up(stack, project, trial, is_held=is_held)
             url = runs.open_names(stack, names_url, host=listen_host, secret=secret)
-        told = specs.make_specs(program, folder, names_url=url, host=listen_host, secret=secret)
+        worker_specs = specs.make_specs(program, folder, names_url=url, host=listen_host, secret=secret)
         start: supervisor.Start
         if threads:
-            start = stack.enter_context(_Threads(told, folder, url)).start
+            start = stack.enter_context(_Threads(worker_specs, folder, url)).start
         else:
-            start = stack.enter_context(_Processes(program, told, folder)).start
+            start = stack.enter_context(_Processes(program, worker_specs, folder)).start
         return runs.begin(
             program,
             folder,
@@ -94,9 +94,9 @@ class _Processes:
     """Starts worker processes, and holds the pipe by which they notice that this one is gone."""
 
     def __init__(
-        self, program: programs.Program, told: Mapping[str, specs.WorkerSpec], folder: folders.TrialFolder
+        self, program: programs.Program, worker_specs: Mapping[str, specs.WorkerSpec], folder: folders.TrialFolder
     ) -> None:
-        self._told = told
+        self._worker_specs = worker_specs
         self._folder = folder
         self._environments = {worker: _environment(node) for node in program.nodes for worker in node.worker_names}
         self._guard = _Guard()
@@ -126,7 +126,7 @@ class _Processes:
         return made
 
     def __enter__(self) -> Self:
-        for worker, spec in self._told.items():
+        for worker, spec in self._worker_specs.items():
             specs.write_spec(self._folder.spec_file(worker), spec)
         self._lifeline, self._own_end = os.pipe()
         self._guard.start()
@@ -142,7 +142,7 @@ class _Processes:
     def start(self, worker: str, ended: Callable[[supervisor.End], None]) -> _Process:
         if not self._folder.spec_file(worker).exists():  # somebody deleted the trial's folder
             self._folder.make()
-            specs.write_spec(self._folder.spec_file(worker), self._told[worker])
+            specs.write_spec(self._folder.spec_file(worker), self._worker_specs[worker])
         self._folder.end_file(worker).unlink(missing_ok=True)
         log_start = logs.size(self._folder.log_file(worker))
         pulse, worker_end = os.pipe()
@@ -387,13 +387,15 @@ class _Process:
 class _Threads:
     """Starts workers as threads of this process, which share its view of the names."""
 
-    def __init__(self, told: Mapping[str, specs.WorkerSpec], folder: folders.TrialFolder, names_url: str) -> None:
-        self._told = told
+    def __init__(
+        self, worker_specs: Mapping[str, specs.WorkerSpec], folder: folders.TrialFolder, names_url: str
+    ) -> None:
+        self._worker_specs = worker_specs
         self._folder = folder
         self._names = discovery.connect(names_url)
 
     def __enter__(self) -> Self:
-        spec = next(iter(self._told.values()))
+        spec = next(iter(self._worker_specs.values()))
         here = context.Context(
             experiment=spec.experiment,
             trial=spec.trial,
@@ -409,7 +411,7 @@ class _Threads:
         self._names.close()
 
     def start(self, worker: str, ended: Callable[[supervisor.End], None]) -> _Thread:
-        thread = _Thread(self._told[worker], self._folder.log_file(worker), self._names, ended)
+        thread = _Thread(self._worker_specs[worker], self._folder.log_file(worker), self._names, ended)
         thread.start()
         return thread
 

@@ -97,10 +97,10 @@ def launch(
         line = lifeline.LifelineServer("127.0.0.1" if is_own else host, secret=secret)  # its own: on this machine
         line.start()
         stack.callback(line.close)
-        told = specs.make_specs(program, folder, names_url=url, host=host, secret=secret)
+        worker_specs = specs.make_specs(program, folder, names_url=url, host=host, secret=secret)
         reserves = within is None or within.reserves
         warnings = relay.WarningRelay(folder.path / "logs")
-        cluster = _Cluster(ray, program, told, line.address, max_placement_s, warnings, reserves=reserves)
+        cluster = _Cluster(ray, program, worker_specs, line.address, max_placement_s, warnings, reserves=reserves)
         return runs.begin(
             program,
             folder,
@@ -200,7 +200,7 @@ class _Cluster:
         self,
         ray: Any,
         program: programs.Program,
-        told: Mapping[str, specs.WorkerSpec],
+        worker_specs: Mapping[str, specs.WorkerSpec],
         driver: tuple[str, int],
         max_placement_s: float,
         warnings: relay.WarningRelay,
@@ -211,7 +211,7 @@ class _Cluster:
         self._ray = ray
         self._reserves = reserves
         self._warnings = warnings
-        self._told = told
+        self._worker_specs = worker_specs
         self._driver = driver
         self._max_placement_s = max_placement_s
         self._resources = {worker: node.resources for node in program.nodes for worker in node.worker_names}
@@ -229,7 +229,9 @@ class _Cluster:
             max_concurrency=4,
             scheduling_strategy=self._place(worker, wanted),
         )
-        hosted = _Actor(self._ray, actor.remote(), self._told[worker], wanted, ended, self._died_on, self._warnings)
+        hosted = _Actor(
+            self._ray, actor.remote(), self._worker_specs[worker], wanted, ended, self._died_on, self._warnings
+        )
         hosted.watch(self._driver, max_placement_s=self._max_placement_s)
         return hosted
 

@@ -75,7 +75,7 @@ class Run:
         self._names: core.Names | None = None
         self._closing = threading.Lock()
         self._is_closed = False
-        self._failure_told = False
+        self._failure_reported = False
 
     def start(self) -> None:
         if not self._is_within:
@@ -104,8 +104,8 @@ class Run:
             _LOG.warning("interrupted: the workers are asked to exit; a second Ctrl-C kills them at once")
         self.stop()
         failure = self._supervisor.failure
-        if failure is not None and not self._failure_told and error is None:
-            self._failure_told = True
+        if failure is not None and not self._failure_reported and error is None:
+            self._failure_reported = True
             raise failure
 
     def workers(self) -> list[supervisors.WorkerRecord]:
@@ -120,7 +120,7 @@ class Run:
         """
         is_settled = self._supervisor.settled.wait(timeout_s)
         if is_settled and self._supervisor.failure is not None:
-            self._failure_told = True
+            self._failure_reported = True
             raise self._supervisor.failure
         return is_settled
 

@@ -101,7 +101,7 @@ class Template:
             os.dup2(log, 1)
             os.dup2(log, 2)
             os.close(log)
-            _seed_anew()
+            _reseed()
             words = [str(request["spec"]), str(lifeline), str(pulse)]
             show_command([sys.executable, "-P", "-m", "ludus.launch", *words])
             return words
@@ -128,7 +128,7 @@ def show_command(words: Sequence[str]) -> None:
         ctypes.memmove(start, shown.ljust(end - start, b"\0"), end - start)
 
 
-def _seed_anew() -> None:
+def _reseed() -> None:
     """Python does it by itself; NumPy's global generator would be the same in all workers."""
     if "numpy" in sys.modules:
         import numpy as np

@@ -172,11 +172,11 @@ class ModelFolder:
 
     def check(self, wanted: Mapping[str, NDArray[Any]], given: Mapping[str, NDArray[Any]]) -> None:
         """Raise `DataError` unless these weights fit the model."""
-        told = difference(wanted, given)
-        if told:
+        differences = difference(wanted, given)
+        if differences:
             raise errors.DataError(
-                f"the model {self.name!r} of this trial has another architecture: {told}. Give this one another name, "
-                "or begin another trial."
+                f"the model {self.name!r} of this trial has another architecture: {differences}. Use another name, "
+                "or start another trial."
             )
 
     def replace_code(self, definition: Definition) -> None:

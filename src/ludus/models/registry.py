@@ -36,7 +36,7 @@ _lock = threading.Lock()
 
 
 def find(folder: Path, name: str) -> NamedModel:
-    """The one of this process. Its definition must be there; if it was made anew, so is this."""
+    """The one of this process. Its definition must be there; if it was made again, so is this."""
     key = str(folder), name
     with _lock:
         known = _models.get(key)
@@ -49,7 +49,7 @@ def find(folder: Path, name: str) -> NamedModel:
 
 
 def forget(folder: Path) -> None:
-    """Close all models of a folder. Whoever asks for one of them later has it made anew."""
+    """Close all models of a folder. Whoever asks for one of them later has it made again."""
     with _lock:
         known = [_models.pop(key) for key in list(_models) if key[0] == str(folder)]
     for each in known:
@@ -73,7 +73,7 @@ class NamedModel:
 
     @property
     def is_current(self) -> bool:
-        """Whether it is open, and of the model that is in the folder now: the folder may have been made anew."""
+        """Whether it is open, and of the model that is in the folder now: the folder may have been made again."""
         return not self.is_closed and self._made == _stamp(self.folder.path)
 
     @functools.cached_property

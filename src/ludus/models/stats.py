@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ludus.rpc.batching import BatchStatistics
+from ludus.rpc.batching import BatchStats
 from ludus.telemetry.counts import Counts
 
 __all__ = ["KernelStats", "counts"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelStats(BatchStatistics):
+class KernelStats(BatchStats):
     num_rows: int
     num_failed: int  # calls
     num_loads: int  # versions loaded so far

@@ -13,7 +13,7 @@ from ludus import errors
 
 __all__ = ["as_arrays", "difference", "get_torch_model_weights", "set_torch_model_weights"]
 
-_MOST_TOLD = 5
+_MOST_DIFFERENCES = 5
 
 
 def get_torch_model_weights(model: torch.nn.Module) -> dict[str, NDArray[Any]]:
@@ -24,9 +24,9 @@ def get_torch_model_weights(model: torch.nn.Module) -> dict[str, NDArray[Any]]:
 def set_torch_model_weights(model: torch.nn.Module, weights: Mapping[str, Any]) -> None:
     """The inverse: copies `weights` into the model. Raises `DataError` if they are of another architecture."""
     arrays = as_arrays(weights)
-    told = difference(as_arrays(model.state_dict()), arrays)
-    if told:
-        raise errors.DataError(f"these are the weights of another architecture, and were not loaded: {told}")
+    differences = difference(as_arrays(model.state_dict()), arrays)
+    if differences:
+        raise errors.DataError(f"these are the weights of another architecture, and were not loaded: {differences}")
     model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
 
 
@@ -38,15 +38,17 @@ def as_arrays(weights: Mapping[str, Any] | torch.nn.Module) -> dict[str, NDArray
 
 def difference(wanted: Mapping[str, NDArray[Any]], given: Mapping[str, NDArray[Any]]) -> str:
     """How two sets of weights differ in names, shapes and dtypes; empty if they do not."""
-    told = [f"{name!r} is missing" for name in wanted if name not in given]
-    told += [f"{name!r} is unknown" for name in given if name not in wanted]
+    differences = [f"{name!r} is missing" for name in wanted if name not in given]
+    differences += [f"{name!r} is unknown" for name in given if name not in wanted]
     for name, array in wanted.items():
         other = given.get(name)
         if other is not None and (array.shape != other.shape or array.dtype != other.dtype):
-            told.append(f"{name!r} is {other.dtype}{list(other.shape)} and should be {array.dtype}{list(array.shape)}")
-    if len(told) > _MOST_TOLD:
-        told = [*told[:_MOST_TOLD], f"and {len(told) - _MOST_TOLD} more"]
-    return "; ".join(told)
+            differences.append(
+                f"{name!r} is {other.dtype}{list(other.shape)} and should be {array.dtype}{list(array.shape)}"
+            )
+    if len(differences) > _MOST_DIFFERENCES:
+        differences = [*differences[:_MOST_DIFFERENCES], f"and {len(differences) - _MOST_DIFFERENCES} more"]
+    return "; ".join(differences)
 
 
 def _array(name: str, value: Any) -> NDArray[Any]:

@@ -170,4 +170,4 @@ def _make_timed(project: Path) -> TrialFolder:
             continue
         files.sync_folder(project)
         return TrialFolder(path)
-    raise errors.ProgramError(f"{project} has a thousand trials begun this second; give this one a name.")
+    raise errors.ProgramError(f"{project} has a thousand trials started this second; give this one a name.")

@@ -139,7 +139,7 @@ class RemoteActor:
                 time.sleep(0.02)
 
     def statistics(self) -> list[dict[str, Any]]:
-        """The figures of each worker."""
+        """The stats of each worker."""
         remote = self._trial.remote(self.node)
         return [remote.replica(index).submit("stats").result() for index in range(self._num_workers)]
 

@@ -78,10 +78,10 @@ class _Iterated(Buffer):
 
 
 class BatchBuffer(Buffer):
-    """Batches of `batch_size` replays, stacked along a new first axis.
+    """Batches of `batch_size` items, stacked along a new first axis.
 
-    Of several buffers, each batch has replays of all, as many of each as its weight says: over time exactly so. It
-    waits for the one that lags. Replays that do not look like most of a batch are dropped, with a `DataError`; the next
+    Of several buffers, each batch has items of all, as many of each as its weight says: over time exactly so. It
+    waits for the one that lags. Items that do not look like most of a batch are dropped, with a `DataError`; the next
     batch has the others.
     """
 
@@ -93,7 +93,7 @@ class BatchBuffer(Buffer):
         weights: Sequence[float] | None = None,
     ) -> None:
         if batch_size < 1:
-            raise errors.ConfigError(f"batch_size={batch_size}: a batch has at least 1 replay")
+            raise errors.ConfigError(f"batch_size={batch_size}: a batch has at least 1 item")
         sources = list(buffer) if isinstance(buffer, list | tuple) else [buffer]
         weights = [1.0] * len(sources) if weights is None else list(weights)
         is_right = all(math.isfinite(weight) and weight >= 0 for weight in weights) and sum(weights) > 0
@@ -119,7 +119,7 @@ class BatchBuffer(Buffer):
                     return made  # the next call tells of it
                 num_dropped = self._drop_odd()
                 raise errors.DataError(
-                    f"{num_dropped} of {self._batch_size} replays do not look like the others, and are dropped: {error}"
+                    f"{num_dropped} of {self._batch_size} items do not look like the others, and are dropped: {error}"
                 ) from error
             made.append(batch)
             self._rows = [[] for _ in self._sources]
@@ -146,10 +146,10 @@ class BatchBuffer(Buffer):
         return plan
 
     def _drop_odd(self) -> int:
-        """Keep the replays that look like most of them; how many were not."""
-        looks = collections.Counter(_looks(replay) for taken in self._rows for replay in taken)
+        """Keep the items that look like most of them; how many were not."""
+        looks = collections.Counter(_looks(item) for taken in self._rows for item in taken)
         usual, num_usual = looks.most_common(1)[0]
-        self._rows = [[replay for replay in taken if _looks(replay) == usual] for taken in self._rows]
+        self._rows = [[item for item in taken if _looks(item) == usual] for taken in self._rows]
         if num_usual < looks.total():
             return looks.total() - num_usual
         self._rows = [[] for _ in self._sources]  # alike, and yet they cannot be stacked
@@ -286,10 +286,10 @@ class PrefetchBuffer(Buffer):
                 return
 
 
-def _looks(replay: Nest) -> tuple[Any, ...]:
-    """What replays must have in common to be stacked: their leaves, and the shape of each."""
-    shapes = (leaf.shape if isinstance(leaf, np.ndarray) else () for leaf in nests.leaves(replay))
-    return tuple(sorted(zip(nests.paths(replay), shapes, strict=True)))
+def _looks(item: Nest) -> tuple[Any, ...]:
+    """What items must have in common to be stacked: their leaves, and the shape of each."""
+    shapes = (leaf.shape if isinstance(leaf, np.ndarray) else () for leaf in nests.leaves(item))
+    return tuple(sorted(zip(nests.paths(item), shapes, strict=True)))
 
 
 def _as_buffer(source: Iterable[Nest]) -> Buffer:

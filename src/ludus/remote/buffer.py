@@ -1,4 +1,4 @@
-"""Named buffers of replays, and what stands between one and a trainer.
+"""Named buffers of items, and what stands between one and a trainer.
 
     buffer = ludus.RemoteBuffer("pong")
     buffer.push({"obs": obs, "reward": 0.5})                        # an actor, in any process of the trial
@@ -40,10 +40,10 @@ _LOST = (errors.Unreachable, errors.OutcomeUnknown, errors.DeadlineExceeded, err
 
 
 class RemoteBuffer(Buffer):
-    """The buffer of that name, first in, first out, each replay to one taker; the same from any process of the trial.
+    """The buffer of that name, first in, first out, each item to one consumer; the same from any process of the trial.
 
-    capacity: how many replays it holds (default: what it has already, or 1024). It is made when it is first named, and
-    its replays are in the driver's memory.
+    capacity: how many items it holds (default: what it has already, or 1024). It is made when it is first named, and
+    its items are in the driver's memory.
     """
 
     def __init__(self, name: str, *, capacity: int | None = None) -> None:
@@ -55,14 +55,14 @@ class RemoteBuffer(Buffer):
         if capacity is not None or not _is_in_loop():  # a loop waits only so that nobody else gives it another capacity
             self._line.open(capacity)
 
-    def push(self, *replays: Nest, drop: bool = True, timeout_s: float = 60.0) -> int:
-        """Queue replays, each a nest of arrays, numbers and texts; returns how many were queued.
+    def push(self, *items: Nest, drop: bool = True, timeout_s: float = 60.0) -> int:
+        """Queue items, each a nest of arrays, numbers and texts; returns how many were queued.
 
         drop: when the buffer is full, what does not fit is dropped, and counted by `statistics`. Otherwise waits for
             room, at most `timeout_s`, and raises `DeadlineExceeded`. What was told to be queued is queued, and once.
         """
         self._line.open(self._capacity)
-        push = _Push(self._line, replays, drop=drop, timeout_s=timeout_s)
+        push = _Push(self._line, items, drop=drop, timeout_s=timeout_s)
         with self._line.identity() as identity:
             while not push.is_done:
                 try:
@@ -74,11 +74,11 @@ class RemoteBuffer(Buffer):
                     push.answered(count)
         return push.num_queued
 
-    async def push_async(self, *replays: Nest, drop: bool = True, timeout_s: float = 60.0) -> int:
+    async def push_async(self, *items: Nest, drop: bool = True, timeout_s: float = 60.0) -> int:
         """`push` for those on an event loop, which goes on meanwhile. The arrays must not change before it is done."""
         if not self._line.is_open:
             await asyncio.to_thread(self._line.open, self._capacity)
-        push = _Push(self._line, replays, drop=drop, timeout_s=timeout_s)
+        push = _Push(self._line, items, drop=drop, timeout_s=timeout_s)
         with self._line.identity() as identity:
             while not push.is_done:
                 try:
@@ -109,10 +109,10 @@ class RemoteBuffer(Buffer):
             raise
 
     def statistics(self) -> dict[str, Any]:
-        """`num_pushed`, `num_taken`, `num_dropped`, `size`, `capacity` and others: see `FifoStatistics`."""
+        """`num_pushed`, `num_taken`, `num_dropped`, `size`, `capacity` and others: see `FifoStats`."""
         self._line.open(self._capacity)
-        told: dict[str, Any] = self._line.remote.submit("statistics").result()
-        return told
+        stats: dict[str, Any] = self._line.remote.submit("statistics").result()
+        return stats
 
     def __len__(self) -> int:
         return int(self.statistics()["size"])
@@ -174,7 +174,7 @@ class _Line:
         return self.remote.solver.submit(self._node, "push_many", push.arguments(identity), timeout_s=push.call_s)
 
     def take(self, n: int, wait_s: float) -> list[Nest]:
-        """At most `SLICE_S`: for so long what is pushed would be given to a taker that has died meanwhile."""
+        """At most `SLICE_S`: until a wait expires, a dead consumer can still be handed items."""
         if self.trial.is_driver_gone:
             raise errors.Unreachable(self._gone)
         # An answer that came too late would be lost with what was taken, so there is much time for it.
@@ -227,11 +227,11 @@ class _Identity:
 class _Push:
     """One `push` on its way: what is left of it, and until when."""
 
-    def __init__(self, line: _Line, replays: Sequence[Nest], *, drop: bool, timeout_s: float) -> None:
+    def __init__(self, line: _Line, items: Sequence[Nest], *, drop: bool, timeout_s: float) -> None:
         self.num_queued = 0
-        self.is_done = not replays
+        self.is_done = not items
         self._line = line
-        self._left = list(replays)
+        self._left = list(items)
         self._drop = drop
         self._timeout_s = timeout_s
         self._until = time.monotonic() + timeout_s
@@ -272,7 +272,7 @@ class _Push:
 
     def _expired(self, why: str) -> errors.DeadlineExceeded:
         return errors.DeadlineExceeded(
-            f"{len(self._left)} replays were not queued in buffer {self._line.name!r}, {self.num_queued} were: {why}"
+            f"{len(self._left)} items were not queued in buffer {self._line.name!r}, {self.num_queued} were: {why}"
         )
 
 

@@ -43,7 +43,7 @@ def merge(
     """Add to a metric. The mean of all its values within ten seconds is written, under the tag `name`.
 
     value: a number, or several by name: `merge("loss", {"policy": 0.1, "value": 2.0})` is `loss/policy`, `loss/value`.
-    desc: what it is, in words; or which statistics are wanted instead of the mean, each with words of its own:
+    desc: what it is, in words; or which aggregates are wanted instead of the mean, each with words of its own:
         `time_window_avg`, `_sum`, `_cnt`, `_min`, `_max`, `_std`, `_p50` and other percentiles, tagged `name/avg` …
     labels: the metric is also written for each of their values, tagged `name/label=value`.
 

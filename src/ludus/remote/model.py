@@ -132,7 +132,7 @@ class RemoteModel:
 
     @property
     def _named(self) -> registry.NamedModel:
-        """What this process knows of it; found anew when that was closed, and in a child that was forked."""
+        """What this process knows of it; looked up again when that was closed, and in a child that was forked."""
         if self._found.is_closed:
             self._found = registry.find(self._found.folder.folder, self.name)
         return self._found
@@ -312,7 +312,7 @@ class RemoteModel:
         return self._inference().stats()
 
     def close(self) -> None:
-        """Stop running it in this process, for all handles here; one that is used again begins anew."""
+        """Stop running it in this process, for all handles here; one that is used again starts again."""
         self._found.close()
         self._runner = None
 

@@ -41,7 +41,7 @@ class PolicyActor(PolicySession):
                 num_steps=num_steps,
                 obs=policy.spec.obs,
                 action=policy.spec.action,
-                memory=policy.memory_spec,
+                state=policy.state_spec,
                 has_mask=policy.has_mask,
             )
         super().__init__(

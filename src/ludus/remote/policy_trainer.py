@@ -22,7 +22,7 @@ from ludus.remote.buffer import RemoteBuffer
 from ludus.remote.merge import merge
 from ludus.remote.model import RemoteModel
 from ludus.remote.trainer import should_stop, world_size
-from ludus.services.buffer.fifo import FifoStatistics, Item
+from ludus.services.buffer.fifo import FifoStats, Item
 
 __all__ = ["train_policy"]
 
@@ -108,8 +108,8 @@ class _NamedSegments:
             return []
         return [self._taken.popleft() for _ in range(num_segments)]
 
-    def statistics(self) -> FifoStatistics:
-        return FifoStatistics(**self._buffer.statistics())
+    def statistics(self) -> FifoStats:
+        return FifoStats(**self._buffer.statistics())
 
     def close(self) -> None:
         """The buffer is the trial's."""

@@ -125,7 +125,7 @@ def _check_checkpoints(config: Config, folder: trials.TrialFolder) -> None:
 
 
 def _keep(running: launch.Run, solver: Any) -> None:
-    """Let the trainers write a checkpoint, while simulators can still tell where their worlds are, and leave."""
+    """Let the trainers write a checkpoint, while simulators can still tell where their envs are, and leave."""
     _LOG.warning("interrupted: the trainer writes a checkpoint; a second Ctrl-C ends the run without it")
     until = time.monotonic() + _STOP_GRACE_S
     try:

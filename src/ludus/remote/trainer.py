@@ -97,7 +97,7 @@ class RemoteTrainer:
             return run.wait(timeout_s)
         except errors.ProgramError:
             assert self._trial is not None
-            self._trial.driver.note_failure_told(run)
+            self._trial.driver.note_failure_reported(run)
             raise
 
     def stop(self, grace_s: float = 5.0) -> None:

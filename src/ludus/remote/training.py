@@ -71,7 +71,7 @@ def train(
     `on_progress(step, values)` is told a few times a second; `on_status("busy: update, 4.1 s")`, from any thread, what
     is under way while there is no progress. Interrupted (Ctrl-C), it ends the update that is under way, writes a
     checkpoint and raises `KeyboardInterrupt`; `resume` goes on from there. Raises `ConfigError` and `EnvError` before
-    anything is begun, and `ProgramError` if a trial of that name is running.
+    anything is started, and `ProgramError` if a trial of that name is running.
     """
     began = time.time() if began is None else began
     config = configs.resolve(algorithm, env, settings)

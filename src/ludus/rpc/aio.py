@@ -14,7 +14,7 @@ from ludus.data import codec
 from ludus.rpc.address import parse, port_address
 from ludus.rpc.call import Caller, Pending, encode_body, new_call
 from ludus.rpc.client import DEFAULT_TIMEOUT_S
-from ludus.rpc.link import ClientStatistics, Link
+from ludus.rpc.link import ClientStats, Link
 from ludus.rpc.opening import OpenChannel
 
 __all__ = ["AsyncRpcClient"]
@@ -117,7 +117,7 @@ class AsyncRpcClient:
         if self._link.num_in_flight:
             self._watch(self._loop)
 
-    def statistics(self) -> ClientStatistics:
+    def statistics(self) -> ClientStats:
         return self._link.statistics()
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Memory that a caller and a server on one host share: where large frames travel, and where begun calls are marked.
+"""Memory that a caller and a server on one host share: where large frames travel, and where started calls are marked.
 
 The server makes one anonymous file (memfd) for each connection and hands it to the caller; it has no name, so nothing
 is left behind when both are gone, and it outlives either of them for as long as the other lives. Layout:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from ludus import errors
 from ludus.data import nest, rows
 
-__all__ = ["BatchStatistics", "Batching", "Gathering", "GatheringStatistics", "run_stacked"]
+__all__ = ["BatchStats", "Batching", "Gathering", "GatheringStats", "run_stacked"]
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Batching:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BatchStatistics:
+class BatchStats:
     """What everything that batches calls counts; the inference kernel adds its own to it."""
 
     num_pending: int
@@ -56,7 +56,7 @@ class BatchStatistics:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GatheringStatistics(BatchStatistics):
+class GatheringStats(BatchStats):
     num_straggling: int  # batches that ran short because their straggler limit passed
 
 
@@ -99,8 +99,8 @@ class Gathering(Generic[T]):
         self._num_straggling += self.policy.batch > len(taken)
         return taken
 
-    def statistics(self) -> GatheringStatistics:
-        return GatheringStatistics(
+    def statistics(self) -> GatheringStats:
+        return GatheringStats(
             num_pending=len(self._pending),
             num_batches=self._num_batches,
             num_calls=self._num_calls,

@@ -6,7 +6,7 @@
     pending.result()
 
 Several threads may share a client: one of those that wait reads for all. A reply that got lost is asked for again; a
-call is sent again only when it surely was not begun.
+call is sent again only when it surely was not started.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 from ludus.data import codec
 from ludus.rpc.address import parse, port_address
 from ludus.rpc.call import Caller, Pending, encode_body, new_call
-from ludus.rpc.link import ClientStatistics, Link
+from ludus.rpc.link import ClientStats, Link
 from ludus.rpc.opening import OpenChannel
 
-__all__ = ["DEFAULT_TIMEOUT_S", "ClientStatistics", "Pending", "RpcClient", "wait_any"]
+__all__ = ["DEFAULT_TIMEOUT_S", "ClientStats", "Pending", "RpcClient", "wait_any"]
 
 DEFAULT_TIMEOUT_S = 60.0
 _TICK_S = 0.05
@@ -89,7 +89,7 @@ class RpcClient:
         """Send `command` and forget it: no result, no error, no promise that it ran."""
         self.link.notify(command, encode_body(args, kwargs, self._limits), self._timeout_s)
 
-    def statistics(self) -> ClientStatistics:
+    def statistics(self) -> ClientStats:
         return self.link.statistics()
 
     def close(self) -> None:

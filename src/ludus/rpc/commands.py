@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ludus.rpc import messages
-from ludus.rpc.batching import Gathering, GatheringStatistics
-from ludus.rpc.ledger import LedgerStatistics
+from ludus.rpc.batching import Gathering, GatheringStats
+from ludus.rpc.ledger import LedgerStats
 from ludus.rpc.transport import Peer
 
-__all__ = ["Arrived", "Command", "ServerStatistics"]
+__all__ = ["Arrived", "Command", "ServerStats"]
 
 
 @dataclasses.dataclass(slots=True)
@@ -34,7 +34,7 @@ class Arrived:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ServerStatistics:
+class ServerStats:
     """Counts since the start, and what waits now."""
 
     num_received: int
@@ -47,5 +47,5 @@ class ServerStatistics:
     num_deferred: int  # run and not answered yet
     num_connections: int
     num_unsent_bytes: int  # of answers not read fast enough; a caller with 256 MiB of them is hung up on
-    batches: dict[str, GatheringStatistics]
-    ledger: LedgerStatistics
+    batches: dict[str, GatheringStats]
+    ledger: LedgerStats

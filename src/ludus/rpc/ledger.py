@@ -14,7 +14,7 @@ from collections import deque
 from ludus import errors
 from ludus.rpc.transport import Frames
 
-__all__ = ["Ledger", "LedgerStatistics", "Seen"]
+__all__ = ["Ledger", "LedgerStats", "Seen"]
 
 
 class Seen(enum.Enum):
@@ -27,7 +27,7 @@ class Seen(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LedgerStatistics:
+class LedgerStats:
     num_callers: int
     num_answers: int
     answer_bytes: int
@@ -125,7 +125,7 @@ class Ledger:
             self._sweep()
 
     def abandon(self, client: bytes, seq: int) -> None:
-        """Forget a call that arrived and was not begun: it may arrive again."""
+        """Forget a call that arrived and was not started: it may arrive again."""
         caller = self._callers.get(client)
         if caller is not None:
             caller.calls.pop(seq, None)
@@ -156,8 +156,8 @@ class Ledger:
         if not idle:
             raise errors.Overloaded(f"{len(self._callers)} callers are being served, as many as allowed; not run")
 
-    def statistics(self) -> LedgerStatistics:
-        return LedgerStatistics(
+    def statistics(self) -> LedgerStats:
+        return LedgerStats(
             num_callers=len(self._callers),
             num_answers=len(self._order),
             answer_bytes=self._answer_bytes,

@@ -19,7 +19,7 @@ from ludus.rpc.call import Caller, Pending
 from ludus.rpc.opening import OpenChannel, nearest
 from ludus.rpc.transport import Buffer, Channel, ChannelClosed, Frames
 
-__all__ = ["ClientStatistics", "Link"]
+__all__ = ["ClientStats", "Link"]
 
 _log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 5.0
@@ -29,7 +29,7 @@ _TICK_S = 0.05
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClientStatistics:
+class ClientStats:
     num_sent: int
     num_answered: int
     num_in_flight: int
@@ -330,7 +330,7 @@ class Link:
     # -- trouble ------------------------------------------------------------------------------------------------
 
     def _on_lost(self, channel: Channel) -> None:
-        """The connection broke: send again what was not begun, ask after what was, give up what is gone."""
+        """The connection broke: send again what was not started, ask after what was, give up what is gone."""
         if self._channel is not channel:
             return
         self._channel = None
@@ -399,8 +399,8 @@ class Link:
         self._closed = True
         self.declare_lost("this client was closed")
 
-    def statistics(self) -> ClientStatistics:
-        return ClientStatistics(
+    def statistics(self) -> ClientStats:
+        return ClientStats(
             num_sent=self._num_sent,
             num_answered=self._num_answered,
             num_in_flight=len(self._pending),

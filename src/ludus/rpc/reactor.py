@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 
 from ludus.rpc.mailbox import Board
-from ludus.rpc.patience import Patience
+from ludus.rpc.spin import Spin
 
 __all__ = ["Reactor"]
 
@@ -22,7 +22,7 @@ class Reactor:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[int], None]] = {}
         self._again: list[Callable[[int], None]] = []
-        self._patience = Patience()
+        self._spin = Spin()
         self.board: Board | None = None
         self._turns = 0
         self._bell_in, self._bell_out = socket.socketpair()
@@ -69,21 +69,21 @@ class Reactor:
             board.read()
 
     def _wait(self, timeout_s: float) -> list[tuple[int, int]]:
-        patience, epoll, board = self._patience, self._epoll, self.board
-        if patience.willing:
+        spin, epoll, board = self._spin, self._epoll, self.board
+        if spin.willing:
             if board is not None:
-                found = patience.look(board.has_mail, lambda: epoll.poll(0))
+                found = spin.look(board.has_mail, lambda: epoll.poll(0))
             else:
-                found = patience.look(lambda: epoll.poll(0))
+                found = spin.look(lambda: epoll.poll(0))
             if found:
                 return found if isinstance(found, list) else []
-        since = patience.fall_asleep()
+        since = spin.fall_asleep()
         if board is None:
             ready = epoll.poll(timeout_s)
         else:
             ready = epoll.poll(timeout_s) if board.fall_asleep() else []
             board.wake_up()
-        patience.woke(since)
+        spin.woke(since)
         return ready
 
     def wake(self) -> None:

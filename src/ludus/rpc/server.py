@@ -24,7 +24,7 @@ from ludus.rpc import deadline, failures, messages
 from ludus.rpc.address import Address, host_id, socket_path
 from ludus.rpc.batching import Batching, Gathering, run_stacked
 from ludus.rpc.call import decode_body
-from ludus.rpc.commands import Arrived, Command, ServerStatistics
+from ludus.rpc.commands import Arrived, Command, ServerStats
 from ludus.rpc.deferred import Deferred
 from ludus.rpc.ledger import Ledger, Seen
 from ludus.rpc.memory import MemoryListener
@@ -32,7 +32,7 @@ from ludus.rpc.reactor import Reactor
 from ludus.rpc.transport import Frames, Listener, Peer
 from ludus.rpc.unix import UnixListener, remove_stale
 
-__all__ = ["Deferred", "RpcServer", "ServerStatistics"]
+__all__ = ["Deferred", "RpcServer", "ServerStats"]
 
 _log = logging.getLogger(__name__)
 TRANSPORTS = ("memory", "unix", "zmq")
@@ -192,7 +192,7 @@ class RpcServer:
         assert reactor is not None
         self._thread = threading.get_ident()
         if not self._inbox:
-            reactor.poll(self._patience(timeout_s))
+            reactor.poll(self._poll_timeout(timeout_s))
         while self._completions:
             self._completions.popleft()()
         count = 0
@@ -216,7 +216,7 @@ class RpcServer:
         if reactor is not None:
             reactor.wake()
 
-    def _patience(self, timeout_s: float) -> float:
+    def _poll_timeout(self, timeout_s: float) -> float:
         """`timeout_s`, or less if a gathering batch is due before."""
         if self._gatherings:
             now = time.monotonic()
@@ -435,11 +435,11 @@ class RpcServer:
 
     @property
     def num_run(self) -> int:
-        """How many handlers were begun; safe from any thread."""
+        """How many handlers were started; safe from any thread."""
         return self._num_run
 
-    def statistics(self) -> ServerStatistics:
-        return ServerStatistics(
+    def statistics(self) -> ServerStats:
+        return ServerStats(
             num_received=self._num_received,
             num_run=self._num_run,
             num_failed=self._num_failed,

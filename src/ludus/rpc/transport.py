@@ -20,7 +20,7 @@ class ChannelClosed(Exception):
 
 
 class PeerGone(ChannelClosed):
-    """It was the other end that ended the connection, so nothing it had not begun will begin."""
+    """It was the other end that ended the connection, so nothing it had not started will begin."""
 
 
 class Channel(Protocol):
@@ -41,7 +41,7 @@ class Channel(Protocol):
         ...
 
     def began(self, slot: int, seq: int) -> bool | None:
-        """Once closed: had the server begun call `seq`? `None` when that cannot be known.
+        """Once closed: had the server started call `seq`? `None` when that cannot be known.
 
         False is final: it will not begin it any more either.
         """

@@ -21,8 +21,8 @@ from ludus import errors
 from ludus.rpc import stream
 from ludus.rpc.arena import Arena
 from ludus.rpc.mailbox import Board
-from ludus.rpc.patience import Patience
 from ludus.rpc.reactor import Reactor
+from ludus.rpc.spin import Spin
 from ludus.rpc.transport import Buffer, ChannelClosed, Deliver, Frames, PeerGone
 
 __all__ = ["UnixChannel", "UnixListener", "remove_stale"]
@@ -62,7 +62,7 @@ class UnixChannel:
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, tick)
         self._reader = stream.Reader(self._sock, self._arena.inside, max_bytes=max_bytes)
         self._peer_gone = False
-        self._patience = Patience()
+        self._spin = Spin()
         self._poller = select.poll()
         self._poller.register(self._sock, select.POLLIN)
 
@@ -94,14 +94,14 @@ class UnixChannel:
     def _send_rest(self, buffers: list[Buffer], sent: int, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         rest = _after(buffers, sent)
-        is_begun = sent > 0
+        has_started = sent > 0
         while rest:
             try:
                 rest = _after(rest, self._sock.sendmsg(rest[:64]))
-                is_begun = True
+                has_started = True
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    if is_begun:  # half a message is out: the stream cannot go on
+                    if has_started:  # half a message is out: the stream cannot go on
                         raise ChannelClosed("the server stopped reading in the middle of a message") from None
                     raise errors.DeadlineExceeded(
                         f"the server took no more data for {timeout_s:.3g} s; the call was not run"
@@ -134,13 +134,13 @@ class UnixChannel:
 
     def _look(self) -> bool:
         """Whether something came while we looked for a moment, if looking has been worth it lately."""
-        patience, poller, slot = self._patience, self._poller, self._slot_in
+        spin, poller, slot = self._spin, self._poller, self._slot_in
         if slot is None:
-            return bool(patience.willing and patience.look(lambda: poller.poll(0)))
-        if not patience.willing:
+            return bool(spin.willing and spin.look(lambda: poller.poll(0)))
+        if not spin.willing:
             return bool(slot.is_full())
         slot.wake_up()
-        found = patience.look(slot.is_full, lambda: poller.poll(0))
+        found = spin.look(slot.is_full, lambda: poller.poll(0))
         return not slot.fall_asleep() or bool(found)
 
     def _try(self) -> list[Frames]:
@@ -155,7 +155,7 @@ class UnixChannel:
             raise self._closed_by(error) from error
 
     def _sleep(self, timeout_s: float) -> list[Frames]:
-        since = self._patience.fall_asleep()
+        since = self._spin.fall_asleep()
         if timeout_s < _TICK_S:
             self._poller.poll(timeout_s * 1e3)
             return self._try()
@@ -168,7 +168,7 @@ class UnixChannel:
             raise
         except OSError as error:
             raise self._closed_by(error) from error
-        self._patience.woke(since)
+        self._spin.woke(since)
         return messages
 
     def fileno(self) -> int:

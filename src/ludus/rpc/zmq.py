@@ -20,8 +20,8 @@ import zmq.utils.z85
 
 from ludus import errors
 from ludus.rpc.address import is_loopback
-from ludus.rpc.patience import Patience
 from ludus.rpc.reactor import Reactor
+from ludus.rpc.spin import Spin
 from ludus.rpc.transport import ChannelClosed, Deliver, Frames
 
 __all__ = ["ZmqChannel", "ZmqListener", "server_public_key"]
@@ -202,7 +202,7 @@ class ZmqChannel:
         self._bell_in, self._bell_out = socket.socketpair()
         self._bell_in.setblocking(False)
         self._bell_out.setblocking(False)
-        self._patience = Patience()
+        self._spin = Spin()
         self._poller = select.poll()
         for fd in (self.fileno(), int(self._monitor.getsockopt(zmq.FD)), self._bell_in.fileno()):
             self._poller.register(fd, select.POLLIN)
@@ -257,12 +257,12 @@ class ZmqChannel:
     def receive(self, timeout_s: float) -> list[Frames]:
         messages = self._receive_now()
         if not messages and timeout_s > 0:
-            patience, poller = self._patience, self._poller
-            found = patience.look(lambda: poller.poll(0)) if patience.willing else None
+            spin, poller = self._spin, self._poller
+            found = spin.look(lambda: poller.poll(0)) if spin.willing else None
             if not found:
-                since = patience.fall_asleep()
+                since = spin.fall_asleep()
                 poller.poll(timeout_s * 1e3)
-                patience.woke(since)
+                spin.woke(since)
             messages = self._receive_now()
         if not messages:
             self._check_monitor()

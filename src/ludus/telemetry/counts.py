@@ -58,7 +58,7 @@ class Counted:
         self._news: dict[str, float] = {}
 
     def take(self, worker: str, counts: Counts, *, incarnation: object = None) -> None:
-        """What a worker says now. Another `incarnation` of it has begun to count at 0 again."""
+        """What a worker says now. Another `incarnation` of it has started to count at 0 again."""
         totals = {**counts.totals, **counts.parts, **_flat(counts.durations)}
         before, last = self._last.get(worker, (incarnation, {}))
         if before != incarnation or any(totals.get(name, 0.0) < value for name, value in last.items()):

@@ -25,7 +25,7 @@ RESERVED = frozenset({"step", "time", "wall_s", "axis", "not_finite"})
 """The fields of a line of metrics.jsonl that are not metrics."""
 
 Description = str | Mapping[str, str] | None
-"""What a metric is, in words; or which statistics of it are wanted, each with words of its own."""
+"""What a metric is, in words; or which aggregates of it are wanted, each with words of its own."""
 
 _PLAIN = ("avg", "sum", "cnt", "min", "max", "std")
 _STATISTICS = frozenset(PREFIX + name for name in (*_PLAIN, *(f"p{percent}" for percent in range(1, 100))))
@@ -47,14 +47,14 @@ def check_name(name: Any) -> None:
 
 
 def check_description(desc: Mapping[str, str]) -> None:
-    """Raise `ConfigError` unless every key is a statistic."""
+    """Raise `ConfigError` unless every key is an aggregate."""
     if not isinstance(desc, Mapping):
-        raise errors.ConfigError(f"desc is words, or a dict of statistics with words for each, not {desc!r}")
+        raise errors.ConfigError(f"desc is words, or a dict of aggregates with words for each, not {desc!r}")
     if desc.keys() <= _STATISTICS:
         return
     unknown = min(str(key) for key in desc.keys() - _STATISTICS)
     known = [PREFIX + name for name in (*_PLAIN, "p50", "p95", "p99")]
-    raise errors.ConfigError(f"desc has {unknown!r}, which is no statistic. {spelling.nearest(unknown, known)}")
+    raise errors.ConfigError(f"desc has {unknown!r}, which is no aggregate. {spelling.nearest(unknown, known)}")
 
 
 class Window:
@@ -107,7 +107,7 @@ class Window:
         self.least = min(self.least, other.least)
         self.most = max(self.most, other.most)
 
-    def statistic(self, name: str) -> float:
+    def aggregate(self, name: str) -> float:
         """One of `avg`, `sum`, `cnt`, `min`, `max`, `std`, `p1` … `p99`."""
         match name:
             case "sum":
@@ -172,16 +172,16 @@ class Windows:
             self._window(name, tuple((label, of) for label, of in labels)).join(other)
 
     def scalars(self) -> dict[str, float]:
-        """The statistics that are wanted, by tag: of each metric over all its labels, and for each of its labels."""
+        """The aggregates that are wanted, by tag: of each metric over all its labels, and for each of its labels."""
         whole: dict[str, Window] = {}
         for (name, _labels), window in self._windows.items():
             whole.setdefault(name, Window()).join(window)
         found: dict[str, float] = {}
         for name, window in whole.items():
-            found |= self._statistics(name, window, ())
+            found |= self._aggregates(name, window, ())
         for (name, labels), window in self._windows.items():
             if labels:
-                found |= self._statistics(name, window, labels)
+                found |= self._aggregates(name, window, labels)
         return found
 
     def descriptions(self) -> dict[str, str]:
@@ -191,7 +191,7 @@ class Windows:
             if isinstance(desc, str):
                 found[name] = desc
             elif desc is not None:
-                found |= {f"{name}/{statistic.removeprefix(PREFIX)}": words for statistic, words in desc.items()}
+                found |= {f"{name}/{aggregate.removeprefix(PREFIX)}": words for aggregate, words in desc.items()}
         return found
 
     def _window(self, name: str, labels: Labels) -> Window:
@@ -209,19 +209,19 @@ class Windows:
         if isinstance(desc, Mapping) and any(key.startswith(PREFIX + "p") for key in desc):
             self._sampled.add(name)
 
-    def _statistics(self, name: str, window: Window, labels: Labels) -> dict[str, float]:
+    def _aggregates(self, name: str, window: Window, labels: Labels) -> dict[str, float]:
         desc = self._descriptions[name]
         ending = "/" + ",".join(f"{label}={of}" for label, of in labels) if labels else ""
         if not isinstance(desc, dict):
-            return {f"{name}{ending}": window.statistic("avg")}
-        wanted = [statistic.removeprefix(PREFIX) for statistic in desc]
-        return {f"{name}/{statistic}{ending}": window.statistic(statistic) for statistic in wanted}
+            return {f"{name}{ending}": window.aggregate("avg")}
+        wanted = [aggregate.removeprefix(PREFIX) for aggregate in desc]
+        return {f"{name}/{aggregate}{ending}": window.aggregate(aggregate) for aggregate in wanted}
 
 
 def _as_text(desc: dict[str, str] | str | None) -> Nest:
     """Whatever was given as words, as words."""
     if isinstance(desc, dict):
-        return {statistic: _clean(str(words)) for statistic, words in desc.items()}
+        return {aggregate: _clean(str(words)) for aggregate, words in desc.items()}
     return None if desc is None else _clean(desc)
 
 

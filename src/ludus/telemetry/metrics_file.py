@@ -39,7 +39,7 @@ class MetricsWriter:
     """Appends to `metrics.jsonl` and `events/` of a trial's folder. A kill loses nothing that was written.
 
     is_loop: a loop that counts steps begins or goes on here. `resume_step`: it goes on after this step, so what was
-        written of later ones is dropped, and no step is there twice; without it, the loop begins anew. Lines by seconds
+        written of later ones is dropped, and no step is there twice; without it, the loop starts over. Lines by seconds
         are never dropped. If not `is_loop`, nothing is.
     age_s: how long ago this run of the loop began.
 

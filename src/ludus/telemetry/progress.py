@@ -101,7 +101,7 @@ class Progress:
         if self._is_live:
             self._draw()
         else:
-            words = [self._position(), *self._figures(), *self._parts(), *self._left(), *filter(None, [self._status])]
+            words = [self._position(), *self._metrics(), *self._parts(), *self._left(), *filter(None, [self._status])]
             self._stream.write("   ".join(words) + "\n")
             self._stream.flush()
 
@@ -110,7 +110,7 @@ class Progress:
     def _position(self) -> str:
         return f"{self._step:,} of {self._total:,} steps ({min(1.0, self._step / self._total):.0%})"
 
-    def _figures(self) -> list[str]:
+    def _metrics(self) -> list[str]:
         shown = [f"{rate:,.0f} steps/s"] if (rate := self._rate()) else []
         labels = {"episode/return": self._return_label, "eval/return": "evaluated", "lag/mean": "lag"}
         for name, label in labels.items():
@@ -170,9 +170,9 @@ class Progress:
         bar.append("━" * (_BAR_WIDTH - filled), style="bright_black")
         bar.append(f"  {self._position()}", style="default")
         bar.append("".join(f"   {left}" for left in self._left()), style="bright_black")
-        figures = self._figures()
-        if figures:
-            bar.append("\n" + "   ".join(figures), style="bold default")
+        metrics = self._metrics()
+        if metrics:
+            bar.append("\n" + "   ".join(metrics), style="bold default")
         for parts in (*self._parts(), *filter(None, [self._status])):
             bar.append("\n" + parts, style="bright_black")
         return bar

@@ -1,4 +1,4 @@
-"""Warnings of workers in their driver's log, where somebody sees them: `simulator/0: world 3 of mine.py:make raised …`.
+"""Warnings of workers in their driver's log, where somebody sees them: `simulator/0: env 3 of mine.py:make raised …`.
 
 In a worker:    logging.getLogger().addHandler(RelayHandler(send))      # send(one line of bytes)
 In its driver:  WarningRelay(folder / "logs").take("simulator/0", line)

@@ -12,11 +12,11 @@ from ludus.rpc.address import Address
 from ludus.rpc.opening import OpenChannel, nearest
 from ludus.rpc.transport import Channel, Frames
 
-__all__ = ["FaultStatistics", "Faults", "FaultyChannel"]
+__all__ = ["FaultStats", "Faults", "FaultyChannel"]
 
 
 @dataclasses.dataclass(kw_only=True)
-class FaultStatistics:
+class FaultStats:
     """What was done to the messages of all channels of one `Faults`."""
 
     num_passed: int = 0
@@ -45,7 +45,7 @@ class Faults:
         self.max_delay_s = max_delay_s
         self.on_calls = on_calls
         self.random = random.Random(seed)
-        self.statistics = FaultStatistics()
+        self.statistics = FaultStats()
         self._opener: OpenChannel = opener or (
             lambda to, timeout_s: nearest(to, transport=None, secret=None, timeout_s=timeout_s, max_bytes=1 << 30)
         )
@@ -91,21 +91,21 @@ class FaultyChannel:
 
     def _fate(self, frames: Frames) -> list[tuple[Frames, float]]:
         """The copies of a message that get through, each with its delay."""
-        faults, statistics = self._faults, self._faults.statistics
+        faults, stats = self._faults, self._faults.statistics
         dice = faults.random
         if dice.random() < faults.drop:
-            statistics.num_dropped += 1
+            stats.num_dropped += 1
             return []
         copies = 1
         if dice.random() < faults.duplicate:
-            statistics.num_duplicated += 1
+            stats.num_duplicated += 1
             copies = 2
         fates = []
         for _ in range(copies):
             late = dice.random() < faults.delay
-            statistics.num_delayed += late
+            stats.num_delayed += late
             fates.append((frames, dice.uniform(0.001, faults.max_delay_s) if late else 0.0))
-        statistics.num_passed += copies
+        stats.num_passed += copies
         return fates
 
     def _hold(self, frames: Frames, delay_s: float) -> None:

@@ -26,13 +26,13 @@ from ludus import core, errors
 from ludus.testing import lease_holder
 from ludus.testing.lease_holder import LeaseHolder
 
-__all__ = ["NamesConformance", "Told", "eventually"]
+__all__ = ["NamesConformance", "Recorder", "eventually"]
 
 Opener = Callable[[], core.Names]
 Starter = Callable[..., LeaseHolder]
 
 _PATIENCE_S = 10.0
-_TOLD_WITHIN_S = 0.5
+_NOTIFIED_WITHIN_S = 0.5
 _SILENCE_S = 0.25  # what would be told by then is not told
 
 
@@ -263,65 +263,65 @@ class NamesConformance:
             other.add(f"{root}/a", "1")
             added_at = time.monotonic()
             assert waiting.result() == "1"
-        assert time.monotonic() - added_at < _TOLD_WITHIN_S
+        assert time.monotonic() - added_at < _NOTIFIED_WITHIN_S
 
     def test_wait_times_out(self, names: core.Names, root: str) -> None:
         began = time.monotonic()
         with pytest.raises(errors.NameTimeout, match="nobody"):
             names.wait(f"{root}/nobody", timeout=0.1)
-        assert 0.1 <= time.monotonic() - began < 0.1 + _TOLD_WITHIN_S
+        assert 0.1 <= time.monotonic() - began < 0.1 + _NOTIFIED_WITHIN_S
 
     # ── watch ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def test_a_watch_tells_the_present_state_first(self, names: core.Names, root: str) -> None:
         names.add(f"{root}/a", "1")
-        told = Told()
-        names.watch_names([f"{root}/a", f"{root}/b"], told)
-        told.expect({f"{root}/a": "1", f"{root}/b": None})
+        recorder = Recorder()
+        names.watch_names([f"{root}/a", f"{root}/b"], recorder)
+        recorder.expect({f"{root}/a": "1", f"{root}/b": None})
 
     def test_a_watch_tells_of_appearance_change_and_end(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
-        told = Told()
-        one.watch_names(f"{root}/a", told)
-        told.expect({f"{root}/a": None})
+        recorder = Recorder()
+        one.watch_names(f"{root}/a", recorder)
+        recorder.expect({f"{root}/a": None})
         other.add(f"{root}/a", "1")
-        told.expect({f"{root}/a": "1"}, within_s=_TOLD_WITHIN_S)
+        recorder.expect({f"{root}/a": "1"}, within_s=_NOTIFIED_WITHIN_S)
         other.add(f"{root}/a", "2", replace=True)
-        told.expect({f"{root}/a": "2"}, within_s=_TOLD_WITHIN_S)
+        recorder.expect({f"{root}/a": "2"}, within_s=_NOTIFIED_WITHIN_S)
         other.delete(f"{root}/a")
-        told.expect({f"{root}/a": None}, within_s=_TOLD_WITHIN_S)
-        assert [value for _, value in told.calls] == [None, "1", "2", None]
+        recorder.expect({f"{root}/a": None}, within_s=_NOTIFIED_WITHIN_S)
+        assert [value for _, value in recorder.calls] == [None, "1", "2", None]
 
     def test_a_watch_of_a_subtree_tells_of_all_below(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
         other.add(f"{root}/a/0", "0")
         for name in ["a", "ab"]:
             other.add(f"{root}/{name}", "not below")
-        told = Told()
-        one.watch_names(f"{root}/a/", told)
-        told.expect({f"{root}/a/0": "0"})
+        recorder = Recorder()
+        one.watch_names(f"{root}/a/", recorder)
+        recorder.expect({f"{root}/a/0": "0"})
         other.add(f"{root}/a/1/x", "1")
-        told.expect({f"{root}/a/0": "0", f"{root}/a/1/x": "1"}, within_s=_TOLD_WITHIN_S)
+        recorder.expect({f"{root}/a/0": "0", f"{root}/a/1/x": "1"}, within_s=_NOTIFIED_WITHIN_S)
         other.clear_subtree(f"{root}/a")
-        told.expect({f"{root}/a/0": None, f"{root}/a/1/x": None}, within_s=_TOLD_WITHIN_S)
-        assert {name for name, _ in told.calls} == {f"{root}/a/0", f"{root}/a/1/x"}
+        recorder.expect({f"{root}/a/0": None, f"{root}/a/1/x": None}, within_s=_NOTIFIED_WITHIN_S)
+        assert {name for name, _ in recorder.calls} == {f"{root}/a/0", f"{root}/a/1/x"}
 
     def test_a_callback_that_raises_does_not_end_the_watch(self, names: core.Names, root: str) -> None:
-        told = Told(raises=True)
-        names.watch_names(f"{root}/", told)
+        recorder = Recorder(raises=True)
+        names.watch_names(f"{root}/", recorder)
         names.add(f"{root}/a", "1")
-        told.expect({f"{root}/a": "1"})
+        recorder.expect({f"{root}/a": "1"})
         names.add(f"{root}/b", "2")
-        told.expect({f"{root}/a": "1", f"{root}/b": "2"})
+        recorder.expect({f"{root}/a": "1", f"{root}/b": "2"})
 
     def test_a_closed_watch_tells_nothing(self, names: core.Names, root: str) -> None:
-        told = Told()
-        watch = names.watch_names(f"{root}/a", told)
-        told.expect({f"{root}/a": None})
+        recorder = Recorder()
+        watch = names.watch_names(f"{root}/a", recorder)
+        recorder.expect({f"{root}/a": None})
         watch.close()
         names.add(f"{root}/a", "1")
         time.sleep(_SILENCE_S)
-        assert told.calls == [(f"{root}/a", None)]
+        assert recorder.calls == [(f"{root}/a", None)]
         watch.close()
 
     def test_a_watch_can_be_closed_by_its_own_callback(self, names: core.Names, root: str) -> None:
@@ -344,8 +344,8 @@ class NamesConformance:
 
     def test_a_lease_is_kept_alive_without_a_gap_or_a_change(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
-        told = Told()
-        other.watch_names(f"{root}/", told)
+        recorder = Recorder()
+        other.watch_names(f"{root}/", recorder)
         one.add(f"{root}/a", "1", ttl=self.ttl)
         end = time.monotonic() + 2.0 * self.ttl
         while time.monotonic() < end:
@@ -353,7 +353,7 @@ class NamesConformance:
             with pytest.raises(errors.NameTaken):
                 other.add(f"{root}/a", "2")
             time.sleep(0.05)
-        assert told.calls == [(f"{root}/a", "1")]
+        assert recorder.calls == [(f"{root}/a", "1")]
 
     def test_a_lost_lease_is_put_back(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
@@ -379,33 +379,33 @@ class NamesConformance:
 
     def test_close_removes_leases_and_ends_watches(self, open_names: Opener, root: str) -> None:
         one, other = open_names(), open_names()
-        told = Told()
+        recorder = Recorder()
         one.add(f"{root}/lease", "1", ttl=self.ttl)
         one.add(f"{root}/plain", "2")
-        one.watch_names(f"{root}/", told)
-        told.expect({f"{root}/lease": "1", f"{root}/plain": "2"})
+        one.watch_names(f"{root}/", recorder)
+        recorder.expect({f"{root}/lease": "1", f"{root}/plain": "2"})
         one.close()
         assert other.find_subtree(root) == [f"{root}/plain"]
         other.add(f"{root}/lease", "3")
         time.sleep(_SILENCE_S)
-        assert len(told.calls) == 2
+        assert len(recorder.calls) == 2
         one.close()
         with pytest.raises(errors.DiscoveryError, match="closed"):
             one.get(f"{root}/plain")
 
-    def test_a_killed_owner_is_gone_within_its_ttl_and_watchers_are_told(
+    def test_a_killed_owner_is_gone_within_its_ttl_and_watchers_are_notified(
         self, names: core.Names, child: Starter, root: str
     ) -> None:
-        told = Told()
-        names.watch_names(f"{root}/", told)
+        recorder = Recorder()
+        names.watch_names(f"{root}/", recorder)
         owner = child(f"{root}/owner", "1")
         owner.expect("added")
-        told.expect({f"{root}/owner": "1"}, within_s=_TOLD_WITHIN_S)
+        recorder.expect({f"{root}/owner": "1"}, within_s=_NOTIFIED_WITHIN_S)
         time.sleep(0.6 * self.ttl)  # so that it lives by renewals, not by its first breath
         assert names.get(f"{root}/owner") == "1"
         owner.kill()
         killed_at = time.monotonic()
-        told.expect({f"{root}/owner": None}, within_s=self.ttl + _TOLD_WITHIN_S)
+        recorder.expect({f"{root}/owner": None}, within_s=self.ttl + _NOTIFIED_WITHIN_S)
         assert time.monotonic() - killed_at > 0.1 * self.ttl, "the lease ended without having lapsed"
         names.add(f"{root}/owner", "2")
 
@@ -423,7 +423,7 @@ class NamesConformance:
         assert names.get(f"{root}/owner") == "new"
 
 
-class Told:
+class Recorder:
     """A callback that remembers: `calls` in order, and through them the state as the watcher knows it."""
 
     def __init__(self, *, raises: bool = False) -> None:

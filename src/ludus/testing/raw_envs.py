@@ -1,4 +1,4 @@
-"""Envs as their library plays them, without an adapter: what `WorldsConformance` compares an adapter with.
+"""Envs as their library plays them, without an adapter: what `VectorEnvConformance` compares an adapter with.
 
     def raw(self, seed):
         return RawEnv(MyEnv(), seed)
@@ -48,7 +48,7 @@ class Raw(Protocol):
 
 
 class RawEnv:
-    """A `gymnasium.Env`; episodes begin with the seeds that `LoopWorlds` derives."""
+    """A `gymnasium.Env`; episodes begin with the seeds that `LoopVectorEnv` derives."""
 
     def __init__(self, env: Any, seed: int) -> None:
         self._env = env
@@ -107,7 +107,7 @@ class RawVectorEnv:
 
 
 class RawAgents:
-    """A PettingZoo env of either kind; episodes begin with the seeds that `LoopWorlds` derives."""
+    """A PettingZoo env of either kind; episodes begin with the seeds that `LoopVectorEnv` derives."""
 
     def __init__(self, env: Any, seed: int) -> None:
         self._env = env
@@ -117,8 +117,8 @@ class RawAgents:
         self._to_env = {agent: spaces.one_to_env(env.action_space(agent)) for agent in env.possible_agents}
 
     def begin(self, episode: int) -> Seen:
-        told = self._env.reset(seed=seeds.derived(self._seed, 0, episode))
-        return self._observed() if self._takes_turns else self._rows(told[0])
+        first = self._env.reset(seed=seeds.derived(self._seed, 0, episode))
+        return self._observed() if self._takes_turns else self._rows(first[0])
 
     def step(self, action: NDArray[Any]) -> RawStep:
         env = self._env
@@ -188,8 +188,10 @@ def _has_mask(obs: Any) -> bool:
 
 def _masks(obs: dict[int, Any], infos: dict[int, Any]) -> dict[int, Any]:
     """By row, from observations or infos; without those that allow nothing: nobody can act by them."""
-    told = {row: each["action_mask"] if _has_mask(each) else infos[row].get("action_mask") for row, each in obs.items()}
-    return {row: np.asarray(mask, np.bool_) for row, mask in told.items() if mask is not None and np.any(mask)}
+    masks = {
+        row: each["action_mask"] if _has_mask(each) else infos[row].get("action_mask") for row, each in obs.items()
+    }
+    return {row: np.asarray(mask, np.bool_) for row, mask in masks.items() if mask is not None and np.any(mask)}
 
 
 def assert_seen(rows: Any, row: int, raw: Any, path: str = "obs") -> None:

@@ -100,11 +100,11 @@ class TransportConformance:
     def test_a_result_that_cannot_be_encoded_is_an_error_not_a_hang(self) -> None:
         server = self.make_server()
         with (
-            ServerThread(server, odd=lambda: {1, 2}) as served,
+            ServerThread(server, unencodable=lambda: {1, 2}) as served,
             self.make_client(served.address) as client,
             pytest.raises(errors.CodecError),
         ):
-            client.request("odd")
+            client.request("unencodable")
 
     def test_arguments_that_cannot_be_encoded_send_nothing(self) -> None:
         with ServerThread(self.make_server(), echo=lambda x: x) as server, self.make_client(server.address) as client:

@@ -61,7 +61,7 @@ def open(
     with _init_lock:
         if _current is None and _taken is not None:
             is_same = trial is not None and Path(project).absolute() / trial == _taken.folder
-            if is_same or _taken.has_begun:
+            if is_same or _taken.has_started:
                 raise errors.WorkerError(
                     f"this process trains in the trial {_taken.folder}, and belongs to one trial at a time. What is "
                     "named in it can be used without ludus.init."
@@ -175,7 +175,7 @@ def _leave_after_fork() -> None:
     _init_lock = threading.RLock()
     if _taken is not None:
         _taken.leave_to_parent()
-        if _taken.has_begun:
+        if _taken.has_started:
             context.use(None)
         if _current is None:
             _parents = _taken

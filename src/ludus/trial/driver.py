@@ -48,7 +48,7 @@ class Stage(enum.IntEnum):
 class _Started:
     run: launch.Run
     stage: Stage
-    is_failure_told: bool = False
+    is_failure_reported: bool = False
 
 
 def check_name(what: str, name: str) -> None:
@@ -139,17 +139,19 @@ class Driver:
         with self._lock:
             return [one.run for one in self._started if stage in (None, one.stage)]
 
-    def note_failure_told(self, run: launch.Run) -> None:
+    def note_failure_reported(self, run: launch.Run) -> None:
         """Somebody has been told why this run failed, and has seen to it: the trial goes on."""
         with self._lock:
             for one in self._started:
-                one.is_failure_told |= one.run is run
+                one.is_failure_reported |= one.run is run
 
     @property
     def failure(self) -> errors.ProgramError | None:
         """Why the first run was ended that failed and nobody has been told of."""
         with self._lock:
-            return next((one.run.failure for one in self._started if one.run.failure and not one.is_failure_told), None)
+            return next(
+                (one.run.failure for one in self._started if one.run.failure and not one.is_failure_reported), None
+            )
 
     def open_buffer(self, name: str, capacity: int | None) -> None:
         check_name("buffer", name)

@@ -116,7 +116,7 @@ def _join(folder: folders.TrialFolder, known: folders.TrialRecord) -> Trial | No
     who = f"process {known.driver_pid} on {known.driver_host}"
     if known.experiment != EXPERIMENT:
         raise errors.ProgramError(
-            f"trial {folder.path.name!r} is running, and was not begun by ludus.init: {who} drives it. Wait for it, or "
+            f"trial {folder.path.name!r} is running, but was not started by ludus.init: {who} drives it. Wait, or "
             "choose another name."
         )
     resources = contextlib.ExitStack()
@@ -163,13 +163,13 @@ def _connect(
     """A process of the trial that is not its driver."""
     made = Trial(folder, engine=engine, resources=resources, here=here, joined=joined)
 
-    def told(_key: str, reason: str | None) -> None:
+    def on_stop(_key: str, reason: str | None) -> None:
         if reason is not None:
             made.note_stopping()
             if on_stopping is not None:
                 on_stopping()
 
-    watch = here.names.watch_names(stop_key(here), told)
+    watch = here.names.watch_names(stop_key(here), on_stop)
     resources.callback(watch.close)
     return made
 

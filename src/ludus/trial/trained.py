@@ -33,9 +33,9 @@ def publish(folder: Path) -> None:
     from ludus.models.definition import Definition, ModelFolder
 
     config = load_config(folder)
-    world = envs.spec(config.train.env, **config.env_args)
+    env = envs.spec(config.train.env, **config.env_args)
     _step, content = CheckpointStore(folder / "checkpoints").load()
-    policy = ServedPolicy(make_policy_spec(config, world), has_mask=world.has_mask)
+    policy = ServedPolicy(make_policy_spec(config, env), has_mask=env.has_mask)
     policy.load_weights(content["weights"])
     _take_over_old_versions(folder)
     number = None if config.is_embedded else int(content["learner"]["version"])

@@ -95,7 +95,7 @@ class Trial:
                 f"only the driver of trial {self.folder.name!r} can do this: {who} that called ludus.init first. Do it "
                 "there."
             )
-        self.context  # noqa: B018 - it is begun
+        self.context  # noqa: B018 - it is started
         assert self._driver is not None
         return self._driver
 
@@ -113,7 +113,7 @@ class Trial:
         self._stopping.set()
 
     def has_ended(self) -> bool:
-        """For one who cannot reach it: whether the trial is over, or runs anew without this process.
+        """For one who cannot reach it: whether the trial is over, or runs again without this process.
 
         A driver that was just killed is still a process for a moment, so this may take a second to say no.
         """
@@ -169,13 +169,13 @@ class Trial:
         return here.names.wait(naming.worker(here.experiment, here.trial, worker), timeout_s)
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         """Whether it has names, by which others can be called."""
         return self._here is not None
 
     @property
     def context(self) -> context.Context:
-        """Where its names are; in its driver they are begun, with `driver/0`, when this is first asked for."""
+        """Where its names are; in its driver they are started, with `driver/0`, when this is first asked for."""
         with self._lock:
             if self._here is None:
                 self.expect_open()

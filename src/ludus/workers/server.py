@@ -10,7 +10,7 @@ from ludus import errors
 from ludus.core import Names
 from ludus.discovery import names as spell
 from ludus.rpc.batching import Batching
-from ludus.rpc.server import RpcServer, ServerStatistics
+from ludus.rpc.server import RpcServer, ServerStats
 from ludus.workers.register import register_all
 
 __all__ = ["WorkerServer"]
@@ -83,7 +83,7 @@ class WorkerServer:
 
     @property
     def num_run(self) -> int:
-        """How many calls were begun; safe from any thread."""
+        """How many calls were started; safe from any thread."""
         return self._rpc.num_run
 
     def show_held_up(self, doing: str) -> None:
@@ -98,7 +98,7 @@ class WorkerServer:
             with contextlib.suppress(errors.NameNotFound):
                 self._names.delete(key)
 
-    def statistics(self) -> ServerStatistics:
+    def statistics(self) -> ServerStats:
         return self._rpc.statistics()
 
     def close(self) -> None:

@@ -3,8 +3,8 @@
     solver = Solver()
     actions = solver.retrieve("policy", "act", observations)
 
-A call goes to the least busy live replica whose loop turns. When a replica dies, the calls it had not begun go to
-another under the same number; those it had begun end in `OutcomeUnknown`, because running them again could be running
+A call goes to the least busy live replica whose loop turns. When a replica dies, the calls it had not started go to
+another under the same number; those it had started end in `OutcomeUnknown`, because running them again could be running
 them twice. Calls that may run twice (`let_move`) are also taken away from a replica that is held up.
 """
 
@@ -22,11 +22,11 @@ from ludus.data import codec
 from ludus.discovery import names as spell
 from ludus.rpc.address import host_id, parse
 from ludus.rpc.call import Caller, Pending, new_call
-from ludus.rpc.link import ClientStatistics, Link
+from ludus.rpc.link import ClientStats, Link
 from ludus.rpc.opening import OpenChannel
 from ludus.workers import context
 
-__all__ = ["Solver", "SolverStatistics", "let_move"]
+__all__ = ["Solver", "SolverStats", "let_move"]
 
 _TICK_S = 0.05
 _RETRY_AFTER_S = 0.5
@@ -34,12 +34,12 @@ _MOVE_AFTER_S = 3.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SolverStatistics:
-    """`replicas` has the figures of each live replica, by worker name; `num_parked` calls wait for one to appear."""
+class SolverStats:
+    """`replicas` has the stats of each live replica, by worker name; `num_parked` calls wait for one to appear."""
 
     num_moved: int  # calls given to another replica because theirs died before beginning them, or was held up
     num_parked: int
-    replicas: dict[str, ClientStatistics]
+    replicas: dict[str, ClientStats]
 
 
 class Solver:
@@ -95,7 +95,7 @@ class Solver:
         """The live replicas of a service, by worker name."""
         return self._service(service_name(worker)).live()
 
-    def statistics(self) -> dict[str, SolverStatistics]:
+    def statistics(self) -> dict[str, SolverStats]:
         """By service."""
         with self._lock:
             return {name: service.statistics() for name, service in self._services.items()}
@@ -307,10 +307,10 @@ class _Service:
         slow.forget(pending)
         self.dispatch(pending)
 
-    def statistics(self) -> SolverStatistics:
+    def statistics(self) -> SolverStats:
         with self._lock:
             replicas = {worker: link.statistics() for worker, link in self._links.items()}
-            return SolverStatistics(num_moved=self._num_moved, num_parked=len(self._lot), replicas=replicas)
+            return SolverStats(num_moved=self._num_moved, num_parked=len(self._lot), replicas=replicas)
 
     def close(self) -> None:
         self._watch.close()

@@ -83,7 +83,7 @@ class Worker:
         """Called once at the end of a worker that was started, whatever the reason, except `interrupt`."""
 
     def _stats(self) -> Mapping[str, Any]:
-        """What `stats` shows beside the worker's own figures."""
+        """What `stats` shows beside the worker's own stats."""
         return {}
 
     @staticmethod
@@ -180,7 +180,7 @@ class Worker:
         }
 
     def stats(self) -> dict[str, Any]:
-        """Figures of the worker, of its server, and its own."""
+        """Stats of the worker, of its server, and its own."""
         server = self.server.statistics()
         return {
             **self.ping(),

@@ -226,11 +226,11 @@ def vtrace(acts: list[Act], value: Any, ratio: dict[At, float], config: Any) -> 
 def forward(policy: Policy, segment: Segment) -> tuple[Any, Any]:
     """Parameters and values of all observations `[T + 1, R]`, one moment after the other, with gradients."""
     obs, first = torch.from_numpy(segment.obs), torch.from_numpy(segment.first)
-    memory = None if segment.memory is None else nests.map(torch.from_numpy, segment.memory)
+    state = None if segment.state is None else nests.map(torch.from_numpy, segment.state)
     params, values = [], []
     for step in range(segment.num_steps + 1):
         if policy.is_recurrent:
-            one, value, memory = policy.advance(obs[step : step + 1], memory, first[step : step + 1])
+            one, value, state = policy.advance(obs[step : step + 1], state, first[step : step + 1])
             one, value = one[0], value[0]
         else:
             one, value = policy.evaluate(obs[step])

@@ -1,4 +1,4 @@
-"""Small policies, and segments as their simulator would have written them: ends, final observations, masks, memory."""
+"""Small policies, and segments as their simulator would have written them: ends, final observations, masks, state."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make_segment(
     rng = np.random.default_rng(seed)
     spec = policy.spec
     segment = Segment.allocate(
-        num_steps, num_rows, obs=spec.obs, action=spec.action, memory=policy.memory_spec, has_mask=has_mask
+        num_steps, num_rows, obs=spec.obs, action=spec.action, state=policy.state_spec, has_mask=has_mask
     )
     segment.obs[...] = rng.standard_normal(segment.obs.shape)
     segment.reward[...] = rng.standard_normal(segment.reward.shape)
@@ -62,10 +62,10 @@ def make_segment(
     _write_ends(segment, rng)
     if turns:
         segment.active &= rng.random(segment.active.shape) >= turns
-    memory = policy.initial_memory(num_rows)
+    state = policy.initial_state(num_rows)
     runner = policy.runner()
     for step in range(num_steps):
-        params, memory = runner(segment.obs[step], memory, segment.first[step])
+        params, state = runner(segment.obs[step], state, segment.first[step])
         params = params + stray * rng.standard_normal(params.shape).astype(np.float32)
         mask = segment.mask[step] if has_mask else None
         segment.action[step], segment.logp[step] = policy.head.sample(params, rng, mask)

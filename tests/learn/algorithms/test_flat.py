@@ -21,10 +21,10 @@ def test_the_module_works_as_before_and_its_gradients_are_the_same() -> None:
     plain = make_policy(recurrent="lstm")
     flat_one = copy.deepcopy(plain)
     flat = FlatParameters(flat_one)
-    obs, memory = torch.randn(3, 2, 4), {name: torch.zeros(2, 6) for name in plain.initial_memory(1)}
+    obs, state = torch.randn(3, 2, 4), {name: torch.zeros(2, 6) for name in plain.initial_state(1)}
     first = torch.zeros(3, 2, dtype=torch.bool)
     for policy in (plain, flat_one):
-        params, value = policy.evaluate(obs, memory, first)
+        params, value = policy.evaluate(obs, state, first)
         (params.sum() + value.square().sum()).backward()
     assert flat.data.numel() == sum(parameter.numel() for parameter in plain.parameters())
     for mine, theirs in zip(flat_one.parameters(), plain.parameters(), strict=True):

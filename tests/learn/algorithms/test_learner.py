@@ -72,7 +72,7 @@ def test_every_algorithm_learns_from_every_kind_of_action(name: str, kind: str, 
     metrics = make_learner(name, policy, entropy_coef=0.01).update(Sample(segment)).metrics
     assert all(np.isfinite(list(metrics.values())))
     moved = parameters_of(policy) != before
-    # what leads from memory is zero in the beginning where the memory is
+    # what leads from state is zero in the beginning where the state is
     assert moved.mean() > (0.99 if recurrent == "none" else 0.9)
 
 
@@ -125,23 +125,23 @@ def test_accumulated_parts_are_worked_on_one_after_the_other() -> None:
     assert log == ["forward", "loss"] * 2
 
 
-def test_recurrent_minibatches_are_whole_rows_with_their_own_memory() -> None:
+def test_recurrent_minibatches_are_whole_rows_with_their_own_state() -> None:
     policy = make_policy(recurrent="gru")
     segment = make_segment(policy, num_steps=4, num_rows=6)
-    (memory_name,) = segment.memory
-    segment.memory[memory_name][...] = np.arange(6)[:, None]
+    (state_name,) = segment.state
+    segment.state[state_name][...] = np.arange(6)[:, None]
     segment.obs[..., 0] = np.arange(6)
     learner = make_learner("ppo", policy, num_epochs=2, minibatch_size=8)
     seen: list[list[float]] = []
     evaluate = policy.evaluate
 
-    def noted(obs: Any, memory: Any = None, first: Any = None) -> Any:
-        rows = memory[memory_name][:, 0]
+    def noted(obs: Any, state: Any = None, first: Any = None) -> Any:
+        rows = state[state_name][:, 0]
         assert obs.shape[0] == 5
-        assert torch.equal(rows, obs[0, :, 0])  # each row has the memory that is its own
+        assert torch.equal(rows, obs[0, :, 0])  # each row has the state that is its own
         assert torch.equal(first, torch.from_numpy(segment.first)[:, rows.long()])
         seen.append(sorted(rows.tolist()))
-        return evaluate(obs, memory, first)
+        return evaluate(obs, state, first)
 
     policy.evaluate = noted  # type: ignore[method-assign]
     learner.update(Sample(segment))
@@ -188,9 +188,9 @@ def test_rows_of_recurrent_policies_are_shuffled_in_each_epoch() -> None:
     learner = make_learner("ppo", policy, num_epochs=4, minibatch_size=16)
     evaluate, seen = policy.evaluate, []
 
-    def noted(obs: Any, memory: Any = None, first: Any = None) -> Any:
+    def noted(obs: Any, state: Any = None, first: Any = None) -> Any:
         seen.append(frozenset(obs[0, :, 0].int().tolist()))
-        return evaluate(obs, memory, first)
+        return evaluate(obs, state, first)
 
     policy.evaluate = noted  # type: ignore[method-assign]
     learner.update(Sample(segment))

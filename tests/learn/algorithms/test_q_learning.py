@@ -154,7 +154,7 @@ def test_priorities_are_the_largest_errors_of_the_samples_rows(recurrent: str) -
     tensors = nests.map(lambda leaf: None if leaf is None else torch.from_numpy(leaf), segment.to_nest())
     with torch.no_grad():
         obs = tensors["obs"] if recurrent == "gru" else tensors["obs"].flatten(0, 1)
-        q = learner.policy.evaluate(obs, tensors["memory"], tensors["first"])[0].view(7, 6, 3)
+        q = learner.policy.evaluate(obs, tensors["state"], tensors["first"])[0].view(7, 6, 3)
     goes_on = torch.where(tensors["terminated"], 0.0, 0.9)
     error = tensors["reward"] + goes_on * q[1:].max(-1).values
     error = (error - q[:-1].gather(-1, tensors["action"].unsqueeze(-1)).squeeze(-1)).abs() * tensors["active"][:-1]

@@ -63,8 +63,8 @@ def test_values_stay_what_they_were_when_the_scale_moves(recurrent: str) -> None
         with torch.no_grad():
             if recurrent == "none":
                 return scale(policy.evaluate(obs)[1])
-            memory = {name: torch.zeros(1, 6) for name in policy.initial_memory(1)}
-            return scale(policy.evaluate(obs.unsqueeze(1), memory, torch.zeros(5, 1, dtype=torch.bool))[1])
+            state = {name: torch.zeros(1, 6) for name in policy.initial_state(1)}
+            return scale(policy.evaluate(obs.unsqueeze(1), state, torch.zeros(5, 1, dtype=torch.bool))[1])
 
     before = values()
     scale.update(torch.tensor([[100.0, 300.0, -50.0]]), torch.ones(1, 3, dtype=torch.bool), policy.model)
@@ -184,7 +184,7 @@ def test_the_first_ratio_is_one_though_observations_are_normalised() -> None:
 
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "appo"])
 def test_a_frozen_policy_is_warned_of_once(algorithm: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Images or memory: policy and value share a body, and the value's gradient takes all that clipping leaves."""
+    """Images or state: policy and value share a body, and the value's gradient takes all that clipping leaves."""
     policy = make_policy(recurrent="gru")
     whole = {"num_epochs": 1, "minibatch_size": 0} if algorithm in ("ppo", "appo") else {}
     learner = make_learner(algorithm, policy, learning_rate=1e-4, **whole)

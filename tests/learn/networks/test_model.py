@@ -71,22 +71,22 @@ def test_there_is_a_model_for_any_observation(name, shared):
 
 @pytest.mark.parametrize("name", ["vector", "image", "dict", "tuple", "choice"])
 @pytest.mark.parametrize("recurrent", ["lstm", "gru"])
-def test_a_model_with_memory_runs_over_time(name, recurrent):
+def test_a_recurrent_model_runs_over_time(name, recurrent):
     spec = OBSERVATIONS[name]
     model = build_model(spec, 3, NetworkConfig(recurrent=recurrent, recurrent_size=8, hidden=(16,)))
     assert isinstance(model, RecurrentActorCritic)
     obs, first = some_obs(spec, 4, 2), torch.zeros(4, 2, dtype=torch.bool)
     first[2, 1] = True
-    memory = nests.map(lambda leaf: torch.zeros(2, *leaf.shape), model.memory_spec)
-    outputs, value, after = model(obs, memory, first)
+    state = nests.map(lambda leaf: torch.zeros(2, *leaf.shape), model.state_spec)
+    outputs, value, after = model(obs, state, first)
     assert outputs.shape == (4, 2, 3)
     assert value.shape == (4, 2)
     for t in range(4):
         now = nests.map(lambda leaf, t=t: leaf[t : t + 1], obs)
-        step_outputs, step_value, memory = model(now, memory, first[t : t + 1])
+        step_outputs, step_value, state = model(now, state, first[t : t + 1])
         torch.testing.assert_close(step_outputs[0], outputs[t], rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(step_value[0], value[t], rtol=1e-4, atol=1e-6)
-    nests.map(lambda a, b: torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6), memory, after)
+    nests.map(lambda a, b: torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6), state, after)
     assert_learns(model, outputs, value)
 
 

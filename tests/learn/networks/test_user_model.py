@@ -29,22 +29,22 @@ SOURCE = """
             return y[..., :-1], y[..., -1]
 
     class Remembers(Small):
-        memory_spec = {"last": ArraySpec((5,), np.float32)}
+        state_spec = {"last": ArraySpec((5,), np.float32)}
 
-        def forward(self, obs, memory, first):
+        def forward(self, obs, state, first):
             return *super().forward(obs), {"last": obs[-1]}
 
     class Forgets(Remembers):
-        def forward(self, obs, memory, first):
-            return super().forward(obs, memory, first)[:2]
+        def forward(self, obs, state, first):
+            return super().forward(obs, state, first)[:2]
 
-    class OtherMemory(Remembers):
-        def forward(self, obs, memory, first):
-            return *super().forward(obs, memory, first)[:2], {"last": obs[-1, :, :2]}
+    class OtherState(Remembers):
+        def forward(self, obs, state, first):
+            return *super().forward(obs, state, first)[:2], {"last": obs[-1, :, :2]}
 
-    class NoMemory(Remembers):
-        def forward(self, obs, memory, first):
-            return *super().forward(obs, memory, first)[:2], None
+    class NoState(Remembers):
+        def forward(self, obs, state, first):
+            return *super().forward(obs, state, first)[:2], None
 
     class WideValue(Small):
         def forward(self, obs):
@@ -80,7 +80,7 @@ def test_a_model_from_a_file_is_used(build):
     outputs, value = build("Small")(torch.zeros(7, 5))
     assert outputs.shape == (7, 2)
     assert value.shape == (7,)
-    assert build("Remembers").memory_spec == {"last": OBS}
+    assert build("Remembers").state_spec == {"last": OBS}
 
 
 def test_a_model_from_a_module_is_used(build, tmp_path, monkeypatch):
@@ -91,10 +91,10 @@ def test_a_model_from_a_module_is_used(build, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Forgets", r"\(outputs, value, memory\)"),
-        ("OtherMemory", "memory"),
-        ("NoMemory", "memory"),
-        ("WideValue", r"value \[3, 1\].*\[3\] is due"),
+        ("Forgets", r"\(outputs, value, state\)"),
+        ("OtherState", "state"),
+        ("NoState", "state"),
+        ("WideValue", r"value \[3, 1\].*\[3\] is expected"),
         ("OnlyOutputs", r"\(outputs, value\)"),
         ("Breaks", "RuntimeError: out of ideas"),
         ("not_a_module", "gave a int"),

@@ -29,7 +29,7 @@ class Fields:
 
 @st.composite
 def fields(draw, max_steps=20):
-    """Any flags at all on some, on others those that worlds without turns, or with them, would give."""
+    """Any flags at all on some, on others those that envs without turns, or with them, would give."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     num_steps, num_rows = draw(st.integers(1, max_steps)), draw(st.integers(1, 4))
     kind = draw(st.sampled_from(["any", "alone", "turns"]))

@@ -37,7 +37,7 @@ def make(kind: str) -> Head:
 
 def some_params(head: Head, num_rows: int, rng: np.random.Generator, scale: float = 1.0) -> np.ndarray:
     params = scale * rng.standard_normal((num_rows, head.num_params))
-    params[:, head.num_outputs :] *= 0.5  # of deviations
+    params[:, head.num_outputs :] *= 0.5  # of the log stds
     return params.astype(np.float32)
 
 
@@ -313,7 +313,7 @@ def test_a_bound_near_the_largest_float_is_none():
     assert np.abs(action).max() < 10.0
 
 
-def test_gaussian_actions_are_drawn_with_the_deviation_that_the_parameters_tell():
+def test_gaussian_actions_are_drawn_with_the_std_of_the_parameters():
     head = head_for(Continuous((-np.inf,) * 2, (np.inf,) * 2))
     mean, std = np.array([3.0, -2.0], np.float32), np.array([0.1, 5.0], np.float32)
     params = np.tile(np.concatenate([mean, np.log(std)]), (20_000, 1)).astype(np.float32)

@@ -34,25 +34,25 @@ def test_the_runner_gives_what_the_learner_sees(activation: str, action: Any, nu
     runner = policy.runner()
     assert isinstance(runner, NumpyRunner)
     obs = np.random.default_rng(0).standard_normal((num_rows, 4)).astype(np.float32)
-    params, memory = runner(obs, None, np.zeros(num_rows, np.bool_))
+    params, state = runner(obs, None, np.zeros(num_rows, np.bool_))
     expected, _ = policy.evaluate(torch.from_numpy(obs))
-    assert memory is None
+    assert state is None
     np.testing.assert_allclose(params, expected.detach().numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_step_by_step_memory_is_that_of_whole_sequences(kind: str) -> None:
+def test_step_by_step_state_is_that_of_whole_sequences(kind: str) -> None:
     policy = make(network=NetworkConfig(hidden=(8,), recurrent=kind, recurrent_size=6))
     rng = np.random.default_rng(0)
     obs = rng.standard_normal((7, 3, 4)).astype(np.float32)
     first = rng.random((7, 3)) < 0.3
-    runner, memory = policy.runner(), policy.initial_memory(3)
-    begun = nests.map(np.copy, memory)
+    runner, state = policy.runner(), policy.initial_state(3)
+    started = nests.map(np.copy, state)
     steps = []
     for step in range(7):
-        params, memory = runner(obs[step], memory, first[step])
+        params, state = runner(obs[step], state, first[step])
         steps.append(params)
-    whole, _ = policy.evaluate(torch.from_numpy(obs), nests.map(torch.from_numpy, begun), torch.from_numpy(first))
+    whole, _ = policy.evaluate(torch.from_numpy(obs), nests.map(torch.from_numpy, started), torch.from_numpy(first))
     np.testing.assert_allclose(np.stack(steps), whole.detach().numpy(), atol=1e-5)
 
 
@@ -61,14 +61,12 @@ def test_to_act_is_a_forward_pass_and_a_choice(greedy: bool) -> None:
     policy = make(network=NetworkConfig(hidden=(8,), recurrent="gru", recurrent_size=6))
     obs, first = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32), np.ones(5, np.bool_)
     mask = np.array([[True, False, True]] * 5)
-    action, logp, memory = policy.act(
-        obs, policy.initial_memory(5), first, np.random.default_rng(3), mask, greedy=greedy
-    )
-    params, after = policy.runner()(obs, policy.initial_memory(5), first)
+    action, logp, state = policy.act(obs, policy.initial_state(5), first, np.random.default_rng(3), mask, greedy=greedy)
+    params, after = policy.runner()(obs, policy.initial_state(5), first)
     expected = policy.head.choose(params, np.random.default_rng(3), mask, greedy=greedy)
     assert np.array_equal(action, expected[0])
     assert np.array_equal(logp, expected[1])
-    assert all(nests.leaves(nests.map(np.array_equal, memory, after)))
+    assert all(nests.leaves(nests.map(np.array_equal, state, after)))
 
 
 def test_a_copy_acts_by_its_own_weights() -> None:
@@ -107,7 +105,7 @@ def test_weights_are_copies_and_those_of_another_network_are_refused() -> None:
         policy.load_weights(make(network=NetworkConfig(hidden=(8, 8))).weights())
 
 
-def test_normalised_observations_have_mean_0_and_deviation_1_of_all_that_was_seen() -> None:
+def test_normalised_observations_have_mean_0_and_std_1_of_all_that_was_seen() -> None:
     policy = make(normalise_obs=True)
     rng = np.random.default_rng(0)
     batches = [rng.normal(3.0 + i, 0.5 + i, (5 * (i + 1), 2, 4)).astype(np.float32) for i in range(4)]

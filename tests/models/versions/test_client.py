@@ -97,7 +97,7 @@ def test_a_subscription_tells_of_every_newer_version_once(client: VersionStore |
         assert subscription.newer(than=number) is None
 
 
-def test_after_a_rewind_the_same_number_is_got_anew(client: VersionStore | FarVersions) -> None:
+def test_after_a_rewind_the_same_number_is_got_again(client: VersionStore | FarVersions) -> None:
     subscription = Subscription(client, "policy")
     for number in range(2):
         client.publish("policy", weights(number), number=number)
@@ -144,8 +144,8 @@ def test_a_host_fetches_a_version_once_for_all_its_processes(tmp_path: Path) -> 
     program.add("reader", Reader, handle, str(tmp_path / "cache"), str(tmp_path / "out"), replicas=4)
     with launch.local(program, project=tmp_path / "trials") as run:
         assert run.wait(40)
-        statistics = run.remote(handle).statistics()
-    assert (statistics["num_pulled"], statistics["num_spared"]) == (1, 3)
+        stats = run.remote(handle).statistics()
+    assert (stats["num_pulled"], stats["num_spared"]) == (1, 3)
     got = [json.loads(path.read_text()) for path in (tmp_path / "out").iterdir()]
     assert got == [[0, 100_000.0]] * 4
 

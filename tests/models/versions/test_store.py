@@ -124,7 +124,7 @@ def test_the_newest_and_the_tagged_stay(store: VersionStore) -> None:
     assert [version.number for version in store.versions("policy")] == [5, 6, 7]
 
 
-def test_a_version_that_is_gone_is_told_with_what_is_there(store: VersionStore) -> None:
+def test_a_version_that_is_gone_is_reported_with_what_is_there(store: VersionStore) -> None:
     for number in range(5):
         store.publish("policy", weights(number), number=number)
     store.tag("policy", "champion", 4)

@@ -57,33 +57,33 @@ def test_a_full_buffer_refuses_a_push() -> None:
 
 def test_what_is_offered_to_a_full_buffer_is_queued_when_there_is_room() -> None:
     buffer = filled(2, capacity=2)
-    told: list[tuple[int, object]] = []
+    calls: list[tuple[int, object]] = []
     for number in (3, 4, 5):
-        buffer.offer(make(number), segment_id=f"p/{number}", on_queued=lambda e, n=number: told.append((n, e)))
-    assert told == []
+        buffer.offer(make(number), segment_id=f"p/{number}", on_queued=lambda e, n=number: calls.append((n, e)))
+    assert calls == []
     assert buffer.statistics().num_waiting_producers == 3
     assert values(buffer.take(1)) == [1]
-    assert told == [(3, None)]
+    assert calls == [(3, None)]
     assert values(buffer.take(2)) == [2, 3]
-    assert told == [(3, None), (4, None), (5, None)]
+    assert calls == [(3, None), (4, None), (5, None)]
     assert values(buffer.take(2)) == [4, 5]
 
 
 def test_a_segment_is_never_queued_twice() -> None:
     buffer = filled(2, capacity=2)
-    told: list[object] = []
+    calls: list[object] = []
     buffer.push(make(2), segment_id="p/2")
-    buffer.offer(make(1), segment_id="p/1", on_queued=told.append)
-    assert told == [None], "it is queued: the producer has its credit"
+    buffer.offer(make(1), segment_id="p/1", on_queued=calls.append)
+    assert calls == [None], "it is queued: the producer has its credit"
     for _ in range(2):
-        buffer.offer(make(3), segment_id="p/3", on_queued=told.append)
-    assert told == [None], "it still waits"
+        buffer.offer(make(3), segment_id="p/3", on_queued=calls.append)
+    assert calls == [None], "it still waits"
     assert values(buffer.take(2)) == [1, 2]
-    assert told == [None] * 3
+    assert calls == [None] * 3
     assert values(buffer.take(1)) == [3]
     buffer.push(make(3), segment_id="p/3")
-    statistics = buffer.statistics()
-    assert (statistics.num_pushed, statistics.num_taken, statistics.size, statistics.num_duplicates) == (3, 3, 0, 4)
+    stats = buffer.statistics()
+    assert (stats.num_pushed, stats.num_taken, stats.size, stats.num_duplicates) == (3, 3, 0, 4)
 
 
 def test_time_spent_waiting_for_room_is_counted() -> None:
@@ -112,16 +112,16 @@ def test_a_take_waits_for_enough() -> None:
 
 def test_closing_wakes_everybody() -> None:
     buffer = filled(1, capacity=1)
-    told: list[object] = []
-    buffer.offer(make(2), segment_id="p/2", on_queued=told.append)
+    calls: list[object] = []
+    buffer.offer(make(2), segment_id="p/2", on_queued=calls.append)
     other = FifoBuffer(capacity=2)
-    thread = threading.Thread(target=lambda: told.append(other.take(2, timeout_s=30)))
+    thread = threading.Thread(target=lambda: calls.append(other.take(2, timeout_s=30)))
     thread.start()
     other.close()
     thread.join(10)
     buffer.close()
-    assert told[0] == []
-    assert isinstance(told[1], errors.Unreachable)
+    assert calls[0] == []
+    assert isinstance(calls[1], errors.Unreachable)
     with pytest.raises(errors.Unreachable, match="closed"):
         buffer.push(make(3), segment_id="p/3")
 

@@ -51,7 +51,7 @@ class FifoMachine(RuleBasedStateMachine):
 
     def admit(self) -> None:
         while self.waiting and len(self.queue) < CAPACITY:
-            key, (items, told) = self.waiting.popitem(last=False)
+            key, (items, waiting) = self.waiting.popitem(last=False)
             fitting = items[: CAPACITY - len(self.queue)]
             self.enqueue(fitting)
             if key.startswith("one"):
@@ -61,10 +61,10 @@ class FifoMachine(RuleBasedStateMachine):
                 producer, number = key.rsplit("/", 1)
                 self.last_many[producer] = int(number), len(fitting)
                 expected = (len(fitting), None)
-            for answers in told:
+            for answers in waiting:
                 assert answers == [expected]
-        for _items, told in self.waiting.values():
-            assert all(answers == [] for answers in told)
+        for _items, waiting in self.waiting.values():
+            assert all(answers == [] for answers in waiting)
 
     # -- producers
 
@@ -89,22 +89,22 @@ class FifoMachine(RuleBasedStateMachine):
     @rule(producer=st.sampled_from("aab"), ahead=AHEAD)
     def offer(self, producer: str, ahead: int) -> None:
         key, item = self.key(producer, ahead), self.new_item()
-        told: list[Any] = []
-        self.buffer.offer(item, segment_id=key, on_queued=told.append)
+        calls: list[Any] = []
+        self.buffer.offer(item, segment_id=key, on_queued=calls.append)
         if key in self.waiting:
             self.num_duplicates += 1
-            self.waiting[key][1].append(told)
-            assert told == []
+            self.waiting[key][1].append(calls)
+            assert calls == []
         elif key in self.queued:
             self.num_duplicates += 1
-            assert told == [None]
+            assert calls == [None]
         elif self.room:
             self.queued.add(key)
             self.enqueue([item])
-            assert told == [None]
+            assert calls == [None]
         else:
-            self.waiting[key] = [item], [told]
-            assert told == []
+            self.waiting[key] = [item], [calls]
+            assert calls == []
 
     @rule(producer=st.sampled_from("cd"), size=st.integers(0, 6), can_wait=st.booleans(), is_repeated=st.booleans())
     def push_many(self, producer: str, size: int, can_wait: bool, is_repeated: bool) -> None:
@@ -117,30 +117,30 @@ class FifoMachine(RuleBasedStateMachine):
         is_repeated = is_repeated and last >= 0
         key = f"{producer}/{last if is_repeated else last + 1}"
         items = [self.new_item() for _ in range(size)]
-        told: list[Any] = []
+        calls: list[Any] = []
         if can_wait:
-            self.buffer.offer_many(items, push_id=key, on_counted=lambda *answer: told.append(answer))
+            self.buffer.offer_many(items, push_id=key, on_counted=lambda *answer: calls.append(answer))
         else:
-            told.append((self.buffer.push_many(items, push_id=key), None))
+            calls.append((self.buffer.push_many(items, push_id=key), None))
         if is_repeated:
             self.num_duplicates += 1
-            assert told == [(count, None)]
+            assert calls == [(count, None)]
         elif can_wait and items and not self.room:
-            self.waiting[key] = items, [told]
-            assert told == []
+            self.waiting[key] = items, [calls]
+            assert calls == []
         else:
             fitting = items[: self.room]
             self.enqueue(fitting)
             self.last_many[producer] = last + 1, len(fitting)
             self.num_dropped += 0 if can_wait else size - len(fitting)
-            assert told == [(len(fitting), None)]
+            assert calls == [(len(fitting), None)]
 
     def offer_again(self, key: str, size: int) -> None:
-        told: list[Any] = []
+        calls: list[Any] = []
         items = [self.new_item() for _ in range(size)]
-        self.buffer.offer_many(items, push_id=key, on_counted=lambda *answer: told.append(answer))
+        self.buffer.offer_many(items, push_id=key, on_counted=lambda *answer: calls.append(answer))
         self.num_duplicates += size
-        self.waiting[key][1].append(told)
+        self.waiting[key][1].append(calls)
 
     @precondition(lambda self: any(key.startswith("many") for key in self.waiting))
     @rule(data=st.data())
@@ -148,8 +148,8 @@ class FifoMachine(RuleBasedStateMachine):
         key = data.draw(st.sampled_from([key for key in self.waiting if key.startswith("many")]))
         assert self.buffer.withdraw(key)
         assert not self.buffer.withdraw(key)
-        _items, told = self.waiting.pop(key)
-        assert all(answers == [(0, None)] for answers in told)
+        _items, waiting = self.waiting.pop(key)
+        assert all(answers == [(0, None)] for answers in waiting)
 
     # -- consumers
 
@@ -189,8 +189,8 @@ class FifoMachine(RuleBasedStateMachine):
         self.waited_s = saved["full_s"]
         assert saved["full_s"] <= full_s
         self.buffer.close()
-        for _items, told in self.waiting.values():
-            assert all(len(answers) == 1 for answers in told)
+        for _items, waiting in self.waiting.values():
+            assert all(len(answers) == 1 for answers in waiting)
         self.waiting.clear()
         self.last_taken = []
         with pytest.raises(errors.Unreachable):
@@ -200,13 +200,13 @@ class FifoMachine(RuleBasedStateMachine):
 
     @invariant()
     def it_counts_as_the_model_does(self) -> None:
-        statistics = self.buffer.statistics()
-        assert statistics.num_pushed == statistics.num_taken + statistics.size
-        assert (statistics.num_pushed, statistics.num_taken) == (self.num_pushed, self.num_taken)
-        assert statistics.num_rows_taken == self.num_taken
-        assert (statistics.size, statistics.num_waiting_producers) == (len(self.queue), len(self.waiting))
-        assert (statistics.num_dropped, statistics.num_duplicates) == (self.num_dropped, self.num_duplicates)
-        assert statistics.full_s == pytest.approx(self.waited_s)
+        stats = self.buffer.statistics()
+        assert stats.num_pushed == stats.num_taken + stats.size
+        assert (stats.num_pushed, stats.num_taken) == (self.num_pushed, self.num_taken)
+        assert stats.num_rows_taken == self.num_taken
+        assert (stats.size, stats.num_waiting_producers) == (len(self.queue), len(self.waiting))
+        assert (stats.num_dropped, stats.num_duplicates) == (self.num_dropped, self.num_duplicates)
+        assert stats.full_s == pytest.approx(self.waited_s)
 
 
 TestFifo = FifoMachine.TestCase

@@ -27,8 +27,8 @@ def test_what_does_not_fit_is_dropped_and_counted_once() -> None:
     for _ in range(2):
         assert buffer.push_many([1, 2, 3], push_id="p/1") == 2
     assert buffer.push_many([4], push_id="p/2") == 0
-    told = buffer.statistics()
-    assert (told.num_pushed, told.num_dropped, told.num_duplicates) == (2, 2, 1)
+    stats = buffer.statistics()
+    assert (stats.num_pushed, stats.num_dropped, stats.num_duplicates) == (2, 2, 1)
     assert values(buffer.take(2)) == [1, 2]
 
 
@@ -36,27 +36,27 @@ def test_what_is_offered_is_queued_as_far_as_it_fits_in_the_order_of_the_line() 
     clock = FakeClock()
     buffer = FifoBuffer(capacity=2, of="nest", clock=clock)
     buffer.push_many([1, 2], push_id="p/1")
-    told: list[tuple[str, int]] = []
-    buffer.offer_many([3, 4, 5], push_id="p/2", on_counted=lambda count, _e: told.append(("p", count)))
-    buffer.offer(6, segment_id="q/1", on_queued=lambda _e: told.append(("q", 1)))
+    calls: list[tuple[str, int]] = []
+    buffer.offer_many([3, 4, 5], push_id="p/2", on_counted=lambda count, _e: calls.append(("p", count)))
+    buffer.offer(6, segment_id="q/1", on_queued=lambda _e: calls.append(("q", 1)))
     assert buffer.push_many([7], push_id="r/1") == 0, "others were before it"
     clock.advance(1.0)
     assert values(buffer.take(2)) == [1, 2]
-    assert told == [("p", 2)]
+    assert calls == [("p", 2)]
     assert buffer.statistics().full_s == 2.0
     assert values(buffer.take(2)) == [3, 4]
-    assert told == [("p", 2), ("q", 1)], "5 was not queued: its producer was told that 2 were"
+    assert calls == [("p", 2), ("q", 1)], "5 was not queued: its producer was told that 2 were"
     assert values(buffer.take(1)) == [6]
 
 
-def test_what_is_withdrawn_is_told_to_all_who_offered_it() -> None:
+def test_what_is_withdrawn_is_reported_to_all_who_offered_it() -> None:
     buffer = FifoBuffer(capacity=1, of="nest")
     buffer.push_many([1], push_id="p/1")
-    told: list[int] = []
+    calls: list[int] = []
     for _ in range(2):
-        buffer.offer_many([2], push_id="p/2", on_counted=lambda count, _e: told.append(count))
+        buffer.offer_many([2], push_id="p/2", on_counted=lambda count, _e: calls.append(count))
     assert buffer.withdraw("p/2")
-    assert told == [0, 0]
+    assert calls == [0, 0]
     assert not buffer.withdraw("p/2")
     assert values(buffer.take(1)) == [1]
     assert buffer.take(1) == []
@@ -75,10 +75,10 @@ def test_from_at_least_one_to_the_most_wanted() -> None:
 def test_closing_tells_those_in_line() -> None:
     buffer = FifoBuffer(capacity=1, of="nest")
     buffer.push_many([1], push_id="p/1")
-    told: list[object] = []
-    buffer.offer_many([2], push_id="p/2", on_counted=lambda _count, error: told.append(error))
+    calls: list[object] = []
+    buffer.offer_many([2], push_id="p/2", on_counted=lambda _count, error: calls.append(error))
     buffer.close()
-    assert isinstance(told[0], errors.Unreachable)
+    assert isinstance(calls[0], errors.Unreachable)
     with pytest.raises(errors.Unreachable, match="closed"):
         buffer.push_many([3], push_id="p/3")
 
@@ -100,8 +100,8 @@ def test_what_is_given_back_is_the_first_again_and_was_never_taken() -> None:
     taken = buffer.take(2)
     buffer.push_many([4, 5], push_id="p/2")
     buffer.give_back(taken)
-    told = buffer.statistics()
-    assert (told.num_pushed, told.num_taken, told.size, told.num_rows_taken) == (5, 0, 5, 0)
+    stats = buffer.statistics()
+    assert (stats.num_pushed, stats.num_taken, stats.size, stats.num_rows_taken) == (5, 0, 5, 0)
     assert buffer.push_many([6], push_id="p/3") == 0, "it is past its capacity"
     assert values(buffer.take(9, at_least=1)) == [1, 2, 3, 4, 5]
     assert buffer.push_many([7], push_id="p/4") == 1

@@ -49,9 +49,9 @@ def test_a_producer_waits_only_for_its_credits_and_says_which_segments_are_free(
     assert [value_of(item.segment) for item in consumer.take(2)] == [2, 3]
     free += producer.flush()
     assert [value_of(segment) for segment in free] == [0, 1, 2, 3, 4]
-    statistics = producer.statistics()
-    assert (statistics.num_pushed, statistics.num_answered, statistics.num_unanswered) == (5, 5, 0)
-    assert producer.waited_s == statistics.waited_s > 0.005
+    stats = producer.statistics()
+    assert (stats.num_pushed, stats.num_answered, stats.num_unanswered) == (5, 5, 0)
+    assert producer.waited_s == stats.waited_s > 0.005
 
 
 def test_a_take_from_afar_waits_and_ends_with_nothing_when_its_time_is_up(remote: Remote) -> None:
@@ -102,7 +102,7 @@ def test_a_trainer_with_its_own_buffer_and_players_that_are_killed(tmp_path: Pat
         wait_until(lambda: len({i.rpartition("/")[0] for i, _ in remote.taken()} - at_kill) == 1)
         num_taken = len(remote.taken())
         wait_until(lambda: len(remote.taken()) >= num_taken + 20)
-        taken, statistics = remote.taken(), remote.statistics()
+        taken, stats = remote.taken(), remote.statistics()
         assert remote.most() <= 3
     ids = [segment_id for segment_id, _ in taken]
     assert len(set(ids)) == len(ids), "nothing is counted twice"
@@ -115,7 +115,7 @@ def test_a_trainer_with_its_own_buffer_and_players_that_are_killed(tmp_path: Pat
     for numbers in by_producer.values():
         settled = set(range(1, max(numbers)))  # at most one was overtaken by the last, and is on its way
         assert len(settled - set(numbers)) <= 1, "nothing that was acknowledged is left out"
-    assert statistics["num_pushed"] == statistics["num_taken"] + statistics["size"]
+    assert stats["num_pushed"] == stats["num_taken"] + stats["size"]
 
 
 @pytest.mark.chaos

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ludus.discovery.state import MemoryNames
 
 from ludus import envs
 from ludus.data import nest as nests
-from ludus.discovery.memory import MemoryNames
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.policies.policy import Policy, PolicySpec
 from ludus.models.client import ModelClient
@@ -53,9 +53,9 @@ class InProcess:
 def test_remote_inference_gives_the_segments_that_the_policy_itself_would(
     tmp_path: Path, sizes: tuple[int, ...], recurrent: str
 ) -> None:
-    world = envs.spec("CartPole-v1")
+    env = envs.spec("CartPole-v1")
     network = NetworkConfig(hidden=(16,), recurrent=recurrent, recurrent_size=8)
-    spec = PolicySpec(obs=world.obs, action=world.action, network=network)
+    spec = PolicySpec(obs=env.obs, action=env.action, network=network)
     store = VersionStore(tmp_path, keep=4)
     policies = {number: Policy(spec, seed=number) for number in (7, 8)}
     for number, policy in policies.items():
@@ -68,7 +68,7 @@ def test_remote_inference_gives_the_segments_that_the_policy_itself_would(
 
     def simulate(chooser: Chooser) -> Simulator:
         groups = [envs.make("CartPole-v1", size) for size in sizes]
-        return Simulator(groups, chooser, num_steps=12, seed=5, memory_spec=here.memory_spec)
+        return Simulator(groups, chooser, num_steps=12, seed=5, state_spec=here.state_spec)
 
     inline, elsewhere = simulate(InlineChooser(here)), simulate(remote)
     for number in (7, 8, 7):

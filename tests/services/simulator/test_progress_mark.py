@@ -12,19 +12,21 @@ from ludus.models.versions.store import VersionStore
 from ludus.services.simulator.service import SimulatorService, SimulatorSettings
 from ludus.workers.server import WorkerServer
 
-from .worlds import MarkedWorlds
+from .marked_envs import MarkedVectorEnv
 
 
 def test_every_step_of_a_segment_is_progress(tmp_path: Path) -> None:
     """A segment may take longer than a worker may go on without progress."""
     marks = []
 
-    class Watched(MarkedWorlds):
+    class Watched(MarkedVectorEnv):
         def recv(self) -> TimeStep:
             marks.append(service.progress_mark())
             return super().recv()
 
-    policy = PolicySpec(obs=MarkedWorlds.spec.obs, action=MarkedWorlds.spec.action, network=NetworkConfig(hidden=(8,)))
+    policy = PolicySpec(
+        obs=MarkedVectorEnv.spec.obs, action=MarkedVectorEnv.spec.action, network=NetworkConfig(hidden=(8,))
+    )
     VersionStore(tmp_path).publish("policy", Policy(policy, seed=2).weights(), number=0)
     settings = SimulatorSettings(
         make_groups=lambda: [Watched(1, mark=1.0)], policy=policy, num_steps=8, seed=5, is_async=False

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ludus import envs
-from ludus.core import Worlds
+from ludus.core import VectorEnv
 from ludus.discovery.memory import MemoryNames
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.policies.policy import Policy, PolicySpec
@@ -16,13 +16,13 @@ from ludus.services.simulator.service import SimulatorService, SimulatorSettings
 from ludus.workers.server import WorkerServer
 
 
-def make_groups() -> list[Worlds]:
+def make_groups() -> list[VectorEnv]:
     return [envs.make("CartPole-v1", 2)]
 
 
 def test_two_replicas_play_different_episodes_and_one_that_is_started_again_the_same(tmp_path: Path) -> None:
-    world = envs.spec("CartPole-v1")
-    policy = PolicySpec(obs=world.obs, action=world.action, network=NetworkConfig(hidden=(8,)))
+    env = envs.spec("CartPole-v1")
+    policy = PolicySpec(obs=env.obs, action=env.action, network=NetworkConfig(hidden=(8,)))
     VersionStore(tmp_path, keep=4).publish("policy", Policy(policy).weights(), number=1)
     settings = SimulatorSettings(make_groups=make_groups, policy=policy, num_steps=4, seed=5, is_async=False)
 

@@ -1,4 +1,4 @@
-"""The simulator: every number in its row and step, whatever the groups; worlds that raise; saved and gone on with."""
+"""The simulator: every number in its row and step, whatever the groups; envs that raise; saved and gone on with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ludus import data, envs
-from ludus.core import TimeStep, Worlds
+from ludus.core import TimeStep, VectorEnv
 from ludus.data import nest as nests
 from ludus.data.segment import Segment
 from ludus.errors import EnvError
@@ -20,8 +20,8 @@ from ludus.services.simulator.chooser import InlineChooser
 from ludus.services.simulator.episodes import EpisodeLog, mark_void
 from ludus.services.simulator.simulator import Simulator
 
-from . import worlds as games
-from .worlds import MarkedWorlds
+from . import marked_envs as games
+from .marked_envs import MarkedVectorEnv
 
 torch.set_num_threads(1)
 BRITTLE = f"{games.__file__}:brittle"
@@ -36,42 +36,42 @@ class LateChooser:
         self._policy = policy
         self.log: list[str] = []
 
-    def begin(self, now: TimeStep, memory: Any) -> Any:
+    def begin(self, now: TimeStep, state: Any) -> Any:
         self.log.append("begin")
-        kept = nests.map(lambda leaf: None if leaf is None else leaf.copy(), memory)
+        kept = nests.map(lambda leaf: None if leaf is None else leaf.copy(), state)
         return nests.map(np.copy, now.obs), kept, now.first, now.mask
 
     def finish(self, ticket: Any, rng: np.random.Generator) -> Any:
         self.log.append("finish")
-        obs, memory, first, mask = ticket
-        return self._policy.act(obs, memory, first, rng, mask)
+        obs, state, first, mask = ticket
+        return self._policy.act(obs, state, first, rng, mask)
 
 
-def policy_for(worlds: Worlds, **settings: Any) -> Policy:
+def policy_for(vector_env: VectorEnv, **settings: Any) -> Policy:
     network = NetworkConfig(hidden=(8,), **settings)
-    return Policy(PolicySpec(obs=worlds.spec.obs, action=worlds.spec.action, network=network), seed=2)
+    return Policy(PolicySpec(obs=vector_env.spec.obs, action=vector_env.spec.action, network=network), seed=2)
 
 
 def simulate(groups: list[Any], *, late: bool = False, num_steps: int = 8, **settings: Any) -> Simulator:
     policy = policy_for(groups[0], **settings)
     chooser = LateChooser(policy) if late else InlineChooser(policy)
-    return Simulator(groups, chooser, num_steps=num_steps, seed=5, memory_spec=policy.memory_spec, num_slots=2)
+    return Simulator(groups, chooser, num_steps=num_steps, seed=5, state_spec=policy.state_spec, num_slots=2)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["inline", "remote"])
 @pytest.mark.parametrize("sizes", [(3,), (2, 1), (1, 1, 1)])
 def test_every_number_is_in_its_row_and_step(sizes: tuple[int, ...], late: bool) -> None:
-    groups = [MarkedWorlds(size, mark=mark) for mark, size in enumerate(sizes)]
+    groups = [MarkedVectorEnv(size, mark=mark) for mark, size in enumerate(sizes)]
     simulator = simulate(groups, late=late)
     marks = np.repeat(np.arange(len(sizes)), [2 * size for size in sizes])
     places = np.concatenate([np.arange(2 * size) for size in sizes])
-    for begun_at in (0, 8, 16):
-        segment = simulator.collect(version=begun_at).segment
-        steps = np.arange(begun_at, begun_at + 9)
+    for started_at in (0, 8, 16):
+        segment = simulator.collect(version=started_at).segment
+        steps = np.arange(started_at, started_at + 9)
         assert np.array_equal(segment.obs[..., 0], np.broadcast_to(marks, (9, 6)))
         assert np.array_equal(segment.obs[..., 1], np.broadcast_to(places, (9, 6)))
         assert np.array_equal(segment.obs[..., 2], np.broadcast_to(steps[:, None], (9, 6)))
-        # five steps, the final observation, and anew
+        # five steps, the final observation, and again
         assert np.array_equal(segment.active[:, 0], steps % 6 != 5)
         assert np.array_equal(segment.first[:, 0], steps % 6 == 0)
         assert np.array_equal(segment.terminated[:, 0], steps[1:] % 6 == 5)
@@ -81,12 +81,12 @@ def test_every_number_is_in_its_row_and_step(sizes: tuple[int, ...], late: bool)
         assert np.array_equal(segment.action, choice[:-1])
         assert np.array_equal(segment.reward, np.where(segment.active[:-1], choice[:-1], 0.0))
         assert np.allclose(segment.logp, 0.0, atol=1e-6)
-        assert np.array_equal(segment.version, np.full(8, begun_at))
-        assert np.array_equal(segment.state[0, :, 1], np.concatenate([np.arange(size) for size in sizes]))
+        assert np.array_equal(segment.version, np.full(8, started_at))
+        assert np.array_equal(segment.global_state[0, :, 1], np.concatenate([np.arange(size) for size in sizes]))
 
 
 def test_what_is_cut_off_is_not_taken_for_an_end_by_the_rules() -> None:
-    class CutOff(MarkedWorlds):
+    class CutOff(MarkedVectorEnv):
         def recv(self) -> TimeStep:
             now = super().recv()
             return dataclasses.replace(now, terminated=now.truncated, truncated=now.terminated)
@@ -97,7 +97,7 @@ def test_what_is_cut_off_is_not_taken_for_an_end_by_the_rules() -> None:
 
 
 def test_with_inference_elsewhere_one_group_is_stepped_while_another_is_chosen_for() -> None:
-    groups = [MarkedWorlds(1, mark=0), MarkedWorlds(1, mark=1)]
+    groups = [MarkedVectorEnv(1, mark=0), MarkedVectorEnv(1, mark=1)]
     policy = policy_for(groups[0])
     chooser = LateChooser(policy)
     Simulator(groups, chooser, num_steps=3, seed=1).collect(0)
@@ -105,18 +105,18 @@ def test_with_inference_elsewhere_one_group_is_stepped_while_another_is_chosen_f
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["inline", "remote"])
-def test_recurrent_memory_is_that_before_the_first_observation(late: bool) -> None:
+def test_recurrent_state_is_that_before_the_first_observation(late: bool) -> None:
     groups = [envs.make("CartPole-v1", size) for size in (2, 1)]
     simulator = simulate(groups, late=late, recurrent="gru", recurrent_size=4)
     policy = policy_for(groups[0], recurrent="gru", recurrent_size=4)
-    memory = policy.initial_memory(3)
+    state = policy.initial_state(3)
     runner = policy.runner()
     for _ in range(3):
         segment = simulator.collect(0).segment
-        for mine, theirs in zip(nests.leaves(segment.memory), nests.leaves(memory), strict=True):
+        for mine, theirs in zip(nests.leaves(segment.state), nests.leaves(state), strict=True):
             np.testing.assert_allclose(mine, theirs, atol=1e-5)
         for step in range(8):
-            params, memory = runner(segment.obs[step], memory, segment.first[step])
+            params, state = runner(segment.obs[step], state, segment.first[step])
             logp = policy.head.logp(torch.from_numpy(params), torch.from_numpy(segment.action[step]))
             np.testing.assert_allclose(segment.logp[step], logp.numpy(), atol=1e-4)
     simulator.close()
@@ -149,7 +149,7 @@ def same(first: Segment, second: Segment) -> bool:
 def test_a_checkpoint_of_other_groups_is_refused() -> None:
     one, two = simulate([envs.make("CartPole-v1", 2)]), simulate([envs.make("CartPole-v1", 1) for _ in range(2)])
     one.collect(0)
-    with pytest.raises(EnvError, match="1 groups of worlds, this run 2"):
+    with pytest.raises(EnvError, match="1 groups of envs, this run 2"):
         two.restore(one.save())
 
 
@@ -160,28 +160,28 @@ def test_two_groups_play_different_episodes() -> None:
     simulator.close()
 
 
-def test_worlds_that_cannot_tell_where_they_are_are_not_saved() -> None:
-    simulator = simulate([MarkedWorlds(1, mark=0)])
+def test_envs_that_cannot_tell_where_they_are_are_not_saved() -> None:
+    simulator = simulate([MarkedVectorEnv(1, mark=0)])
     simulator.collect(0)
     assert simulator.save() is None
 
 
-def test_the_rows_of_a_world_that_raised_are_void_and_counted() -> None:
-    worlds = envs.make(BRITTLE, 8)
-    simulator = simulate([worlds], num_steps=12)
+def test_the_rows_of_an_env_that_raised_are_void_and_counted() -> None:
+    vector_env = envs.make(BRITTLE, 8)
+    simulator = simulate([vector_env], num_steps=12)
     num_void = num_active = 0
     returns = []
     for _ in range(10):
-        failures = worlds.statistics().num_failures
+        failures = vector_env.statistics().num_failures
         rollout = simulator.collect(0)
         void = ~rollout.segment.active.any(axis=0)
-        assert void.any() == (worlds.statistics().num_failures > failures)
+        assert void.any() == (vector_env.statistics().num_failures > failures)
         num_void += int(void.sum())
         num_active += rollout.segment.num_active
         returns += rollout.episodes
-    told = simulator.statistics()
-    assert 0 < num_void == told.num_dropped_rows
-    assert told.num_steps == num_active
+    stats = simulator.statistics()
+    assert 0 < num_void == stats.num_dropped_rows
+    assert stats.num_steps == num_active
     count, last = simulator.failures()
     assert count >= num_void
     assert "the game broke" in last
@@ -190,17 +190,17 @@ def test_the_rows_of_a_world_that_raised_are_void_and_counted() -> None:
     simulator.close()
 
 
-def test_worlds_of_ones_own_that_give_no_finite_numbers_are_named() -> None:
-    worlds = MarkedWorlds(1, mark=float("nan"))
+def test_envs_of_ones_own_that_give_no_finite_numbers_are_named() -> None:
+    vector_env = MarkedVectorEnv(1, mark=float("nan"))
     with pytest.raises(EnvError, match="marked gave what nothing can be learnt from: the observation holds nan"):
-        simulate([worlds]).collect(0)
+        simulate([vector_env]).collect(0)
 
 
 # --- episodes
 
 
 def test_returns_of_games_in_turns_do_not_depend_on_how_long_segments_are() -> None:
-    """In one of a single step, the row whose turn it is not is never active; its world is sound all the same."""
+    """In one of a single step, the row whose turn it is not is never active; its env is sound all the same."""
 
     def episodes(num_steps: int) -> list[Any]:
         simulator = simulate([envs.make("pettingzoo:tictactoe_v3", 2)], num_steps=num_steps)
@@ -220,7 +220,9 @@ def test_the_log_of_episodes_is_that_of_a_plain_loop() -> None:
     log, rows, steps = EpisodeLog(6), 6, 7
     totals, lengths, partial = [0.0] * rows, [0] * rows, [False] * rows
     for _ in range(30):
-        segment = Segment.allocate(steps, rows, obs=data.ArraySpec((1,), np.float32), action=MarkedWorlds.spec.action)
+        segment = Segment.allocate(
+            steps, rows, obs=data.ArraySpec((1,), np.float32), action=MarkedVectorEnv.spec.action
+        )
         segment.active[...] = rng.random((steps + 1, rows)) < 0.8
         segment.reward[...] = rng.integers(-3, 4, (steps, rows))
         segment.terminated[...] = rng.random((steps, rows)) < 0.15

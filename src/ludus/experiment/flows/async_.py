@@ -13,7 +13,7 @@ from ludus.data.nest import Nest
 from ludus.data.segment import Segment
 from ludus.experiment.flows.report import Report
 from ludus.learn.algorithms.learner import Learner, Sample
-from ludus.services.buffer.fifo import FifoStatistics, Item
+from ludus.services.buffer.fifo import FifoStats, Item
 from ludus.services.simulator.episodes import Episode, EpisodeLog
 
 __all__ = ["AsyncFlow", "SegmentBuffer"]
@@ -29,7 +29,7 @@ class SegmentBuffer(Protocol):
         """So many, or none if there are not that many in time."""
         ...
 
-    def statistics(self) -> FifoStatistics: ...
+    def statistics(self) -> FifoStats: ...
 
     def close(self) -> None: ...
 
@@ -147,17 +147,17 @@ class AsyncFlow:
         return log.read(item.segment)
 
     def _counts(self) -> dict[str, float]:
-        told = self._buffer.statistics()
+        stats = self._buffer.statistics()
         return {
-            "segments_pushed": told.num_pushed,
+            "segments_pushed": stats.num_pushed,
             "segments_trained": self._num_trained,
             "segments_stale": self._num_stale,
-            "segments_duplicate": told.num_duplicates,
-            "segments_queued": told.size,
+            "segments_duplicate": stats.num_duplicates,
+            "segments_queued": stats.size,
         }
 
     def save(self) -> Nest:
-        """The worlds go on without the trainer, so there is nothing to keep of them."""
+        """The envs go on without the trainer, so there is nothing to keep of them."""
         return None
 
     def restore(self, saved: Nest) -> bool:

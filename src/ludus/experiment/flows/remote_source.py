@@ -24,7 +24,7 @@ _PATIENCE_S = 120.0
 class RemoteSource:
     """`indices` are the replicas of the simulator that this trainer has to itself.
 
-    A simulator that dies is started anew by its engine, with new episodes, and asked again: the round waits for it.
+    A simulator that dies is restarted by its engine, with new episodes, and asked again: the round waits for it.
     One that cannot load the version, because somebody deleted it, is asked again when `publish` has made it again.
     """
 
@@ -35,7 +35,7 @@ class RemoteSource:
         self._simulators = [simulator.replica(index) for index in indices]
         self._logs: list[EpisodeLog | None] = [None] * len(indices)
         self._seconds = {"step_envs": 0.0, "act": 0.0, "wait": 0.0}
-        self._told = [(0.0, 0.0)] * len(indices)
+        self._last_reported = [(0.0, 0.0)] * len(indices)
         self._incarnations: list[str | None] = [None] * len(indices)
         self._num_lost = 0
 
@@ -54,7 +54,7 @@ class RemoteSource:
             episodes += log.read(segment)
             segments.append(segment)
             now = (answer["step_s"], answer["act_s"])
-            before, self._told[index] = self._told[index], now
+            before, self._last_reported[index] = self._last_reported[index], now
             spent = (max(0.0, now[0] - before[0]), max(0.0, now[1] - before[1]))
             busiest = max(busiest, spent, key=sum)
         self._seconds["step_envs"] += busiest[0]
@@ -84,11 +84,11 @@ class RemoteSource:
             call = self._simulators[index].submit("collect", learner.version)
 
     def _note_incarnation(self, index: int, incarnation: str) -> None:
-        """One that was started again has begun other episodes, whether or not a call of ours was lost with it."""
+        """One that was started again has started other episodes, whether or not a call of ours was lost with it."""
         if self._incarnations[index] not in (None, incarnation):
             self._num_lost += 1
             self._logs[index] = None
-            self._told[index] = (0.0, 0.0)
+            self._last_reported[index] = (0.0, 0.0)
         self._incarnations[index] = incarnation
 
     def seconds(self) -> dict[str, float]:
@@ -98,23 +98,23 @@ class RemoteSource:
         return {"simulators_lost": self._num_lost}
 
     def save(self) -> Nest:
-        saved = [one.submit("save_worlds") for one in self._simulators]
+        saved = [one.submit("save_envs") for one in self._simulators]
         try:
             states = [call.result() for call in saved]
         except _LOST as error:
-            _LOG.warning("a simulator was lost (%s); this checkpoint is without the worlds", error)
+            _LOG.warning("a simulator was lost (%s); this checkpoint is without the envs", error)
             return None
         if any(state is None for state in states):
             return None
-        return {"worlds": states, "logs": [None if log is None else log.save() for log in self._logs]}
+        return {"envs": states, "logs": [None if log is None else log.save() for log in self._logs]}
 
     def restore(self, saved: Nest) -> bool:
-        if len(saved["worlds"]) != len(self._simulators):
+        if len(saved["envs"]) != len(self._simulators):
             raise errors.CheckpointError(
-                f"the checkpoint is of {len(saved['worlds'])} simulators, this run has {len(self._simulators)}."
+                f"the checkpoint is of {len(saved['envs'])} simulators, this run has {len(self._simulators)}."
             )
-        pairs = zip(self._simulators, saved["worlds"], strict=True)
-        calls = [one.submit("restore_worlds", state) for one, state in pairs]
+        pairs = zip(self._simulators, saved["envs"], strict=True)
+        calls = [one.submit("restore_envs", state) for one, state in pairs]
         is_exact = True
         for index, (call, log) in enumerate(zip(calls, saved["logs"], strict=True)):
             try:

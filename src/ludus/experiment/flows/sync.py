@@ -33,7 +33,7 @@ class Source(Protocol):
     def save(self) -> Nest: ...
 
     def restore(self, saved: Nest) -> bool:
-        """Before the first `collect`. False if the worlds cannot be put back where they were: new episodes begin."""
+        """Before the first `collect`. False if the envs cannot be put back where they were: new episodes begin."""
         ...
 
     def close(self) -> None: ...
@@ -50,8 +50,8 @@ class EmbeddedSource:
         return rollout.segment, rollout.episodes
 
     def seconds(self) -> dict[str, float]:
-        told = self._simulator.statistics()
-        return {"step_envs": told.step_s, "act": told.act_s}
+        stats = self._simulator.statistics()
+        return {"step_envs": stats.step_s, "act": stats.act_s}
 
     def counts(self) -> dict[str, float]:
         return {"dropped_rows": self._simulator.statistics().num_dropped_rows}
@@ -63,14 +63,14 @@ class EmbeddedSource:
         num_rows = len(saved["log"]["total"])
         if num_rows != self._simulator.num_rows:
             raise errors.CheckpointError(
-                f"the checkpoint has {num_rows} rows of worlds and agents, this run {self._simulator.num_rows}: it is "
-                "of another run. Go on with the settings it was begun with."
+                f"the checkpoint has {num_rows} rows of envs and agents, this run {self._simulator.num_rows}: it is "
+                "of another run. Go on with the settings it was started with."
             )
         try:
             self._simulator.restore(saved)
         except errors.EnvError as error:
             _LOG.warning("%s", error)
-            return False  # the simulator has not begun, so all its worlds are reset by the next `collect`
+            return False  # the simulator has not started, so all its envs are reset by the next `collect`
         return True
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class SyncFlow:
         return {"source": self._source.save()}
 
     def restore(self, saved: Nest) -> bool:
-        """Whether the worlds go on exactly where they were: with ranks, those of all of them."""
+        """Whether the envs go on exactly where they were: with ranks, those of all of them."""
         is_exact = saved is not None and saved["source"] is not None and self._source.restore(saved["source"])
         return is_exact if self._ranks is None else bool(self._ranks.least(is_exact))
 

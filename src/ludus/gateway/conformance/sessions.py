@@ -1,4 +1,4 @@
-"""Rules on the life of sessions: begun, ended, come back, run out."""
+"""Rules on the life of sessions: started, ended, come back, run out."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Subject:
         return Wire(self.place, timeout_s=timeout_s or self.settings.timeout_s, context=self._context)
 
     def play(self, session: str | None = None, *, run: str | None = None) -> Play:
-        """A session, not yet begun."""
+        """A session, not yet started."""
         return Play(self, session or f"conformance-{uuid.uuid4().hex}", run=run)
 
     def signed(self, headers: dict[str, str], data: bytes, *, time_ms: int | None = None) -> dict[str, str]:

@@ -13,7 +13,7 @@ from ludus.options import option
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ludus.core import WorldSpec
+    from ludus.core import EnvSpec
     from ludus.learn.algorithms.sample import SampleView
     from ludus.learn.networks.config import NetworkConfig
     from ludus.learn.policies.policy import PolicySpec
@@ -55,7 +55,7 @@ class ActorCritic(Algorithm[A]):
             return self.config.entropy_coef
         return _AMONG_AGENTS if self.num_agents > 1 else self.usual_entropy_coef
 
-    def policy_spec(self, env: WorldSpec, network: NetworkConfig) -> PolicySpec:
+    def policy_spec(self, env: EnvSpec, network: NetworkConfig) -> PolicySpec:
         config = self.config
         return dataclasses.replace(
             super().policy_spec(env, network),

@@ -37,7 +37,7 @@ from ludus.options import option
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from ludus.core import WorldSpec
+    from ludus.core import EnvSpec
     from ludus.data.segment import Segment
     from ludus.learn.algorithms.sample import SampleView
     from ludus.learn.networks.config import NetworkConfig
@@ -132,7 +132,7 @@ class Algorithm(Generic[C]):
         self.config = config
         self.num_agents = num_agents
 
-    def policy_spec(self, env: WorldSpec, network: NetworkConfig) -> PolicySpec:
+    def policy_spec(self, env: EnvSpec, network: NetworkConfig) -> PolicySpec:
         """The policy that it trains in `env`."""
         from ludus.learn.policies.policy import PolicySpec  # here, because it loads torch
 

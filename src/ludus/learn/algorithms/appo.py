@@ -2,7 +2,7 @@
 
 Two policies are kept apart: the one that acted, which samples are weighted against, and the one that the update began
 with, which the clip is measured from. Measured from the former, a few versions of lag would use up all of the clip.
-But each update of a lag has the clip anew, and all of them learn from one policy's steps: `max_ratio` bounds what they
+But each update of a lag has the clip again, and all of them learn from one policy's steps: `max_ratio` bounds what they
 do together.
 https://arxiv.org/abs/1912.00167, https://arxiv.org/abs/2110.00641
 """

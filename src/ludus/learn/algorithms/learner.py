@@ -204,10 +204,10 @@ class Learner:
             return
         for module in (module for network in self._trained.values() for module in network.modules()):
             if isinstance(module, torch.nn.modules.batchnorm._NormBase):
-                for statistics in (module.running_mean, module.running_var):
-                    if statistics is not None:
-                        self._reduce(statistics)
-                        statistics.div_(self._ranks.size)  # type: ignore[union-attr]
+                for running in (module.running_mean, module.running_var):
+                    if running is not None:
+                        self._reduce(running)
+                        running.div_(self._ranks.size)  # type: ignore[union-attr]
 
     # --- metrics
 

@@ -1,4 +1,4 @@
-"""Minibatches of a sample: of single steps, or of whole rows where memory or the loss runs along time."""
+"""Minibatches of a sample: of single steps, or of whole rows where state or the loss runs along time."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _row_view(
     steps, rows = segment.reward.shape
     with sample.autocast():
         if policy.is_recurrent:
-            params, value = policy.evaluate(segment.obs, segment.memory, segment.first)
+            params, value = policy.evaluate(segment.obs, segment.state, segment.first)
         else:
             params, value = policy.evaluate(nests.map(lambda leaf: leaf.flatten(0, 1), segment.obs))
             params, value = params.view(steps + 1, rows, -1), value.view(steps + 1, rows)
@@ -159,12 +159,12 @@ def _take_rows(
 
     whole = sample.segment
     taken = {name: nests.map(take, value) for name, value in whole.to_nest().items() if name not in _NOT_BY_ROW}
-    segment = Segment(**taken, memory=nests.map(take_row, whole.memory), version=whole.version)
+    segment = Segment(**taken, state=nests.map(take_row, whole.state), version=whole.version)
     part = dataclasses.replace(sample, segment=segment, weight=take_row(sample.weight), row=take_row(sample.row))
     return part, {name: take(target) for name, target in targets.items()}
 
 
-_NOT_BY_ROW = ("memory", "version", "state")
+_NOT_BY_ROW = ("state", "version", "global_state")
 
 
 def _split(begin: int, end: int, num: int) -> list[slice]:

@@ -54,7 +54,7 @@ class SampleView:
         segment, policy = self.segment, policy or self.networks.policy
         with self.autocast():
             if policy.is_recurrent:
-                params, value = policy.evaluate(segment.obs, segment.memory, segment.first)
+                params, value = policy.evaluate(segment.obs, segment.state, segment.first)
             else:
                 parts = [policy.evaluate(obs) for obs in self._parts()]
                 params = torch.cat([params for params, _ in parts]).view(*segment.first.shape, -1)

@@ -24,8 +24,8 @@ class NetworkConfig:
         None, minimum=1, help="sizes of an MLP's hidden layers; none: 64,64, or 256,256 if it reads over 64 numbers"
     )
     activation: str = option("tanh", choices=("tanh", "relu"), help="after each hidden layer of an MLP")
-    recurrent: str = option("none", choices=("none", "lstm", "gru"), help="memory from one step to the next")
-    recurrent_size: int = option(64, minimum=1, help="how many numbers the memory has")
+    recurrent: str = option("none", choices=("none", "lstm", "gru"), help="state from one step to the next")
+    recurrent_size: int = option(64, minimum=1, help="how many numbers the state has")
     shared: bool | None = option(
         None, help="policy and value share a body; none: yes for images and recurrent networks, no for vectors"
     )

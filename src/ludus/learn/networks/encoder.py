@@ -44,7 +44,7 @@ class Encoder(nn.Module):
         num_flat = num_image = 0
         for path, spec in zip(nests.paths(obs), nests.leaves(obs), strict=True):
             if not isinstance(spec, ArraySpec):
-                raise ConfigError(f"the observation {path!r} is described by {spec!r}, where an ArraySpec is due.")
+                raise ConfigError(f"the observation {path!r} is described by {spec!r}; it must be an ArraySpec.")
             reader = _reader_for(spec, config)
             self.readers.append(reader)
             if isinstance(reader, ImageNetwork):

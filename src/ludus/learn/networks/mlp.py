@@ -19,7 +19,7 @@ VALUE_GAIN = 1.0
 
 
 def orthogonal(layer: Any, gain: float = HIDDEN_GAIN) -> Any:
-    """The layer, begun with orthogonal weights and no bias: https://arxiv.org/abs/1312.6120"""
+    """The layer, started with orthogonal weights and no bias: https://arxiv.org/abs/1312.6120"""
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer

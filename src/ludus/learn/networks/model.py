@@ -4,12 +4,12 @@ The contract of a model, ours or a user's, is that of an `nn.Module` with
 
     forward(obs) -> (outputs [N, num_outputs], value [N])
 
-for a nest of tensors `[N, ...]`, with any N. A model with memory has an attribute `memory_spec`, a nest of `ArraySpec`s
+for a nest of tensors `[N, ...]`, with any N. A model with state has an attribute `state_spec`, a nest of `ArraySpec`s
 of one row, and takes time-major observations `[T, R, ...]`:
 
-    forward(obs, memory, first) -> (outputs [T, R, num_outputs], value [T, R], memory)
+    forward(obs, state, first) -> (outputs [T, R, num_outputs], value [T, R], state)
 
-`memory` is a nest of tensors `[R, ...]`, zeros in the beginning; that of rows where `first[t]` (`[T, R]`, bool) is true
+`state` is a nest of tensors `[R, ...]`, zeros in the beginning; that of rows where `first[t]` (`[T, R]`, bool) is true
 is zeroed before step `t`. What the outputs mean is for `ops/distributions` to say.
 """
 
@@ -45,14 +45,14 @@ def build_model(obs: Nest, num_outputs: int, config: NetworkConfig) -> Any:
     config = options.replace(config, dataclasses.asdict(config))  # one written in code has not been checked yet
     if config.model is not None:
         return user_model.load(config.model, obs, num_outputs)
-    has_memory = config.recurrent != "none"
-    if has_memory and config.shared is False:
-        raise ConfigError("shared=no does not go with a recurrent network: its memory serves policy and value both.")
+    is_recurrent = config.recurrent != "none"
+    if is_recurrent and config.shared is False:
+        raise ConfigError("shared=no does not go with a recurrent network: its state serves policy and value both.")
     shared = config.shared
     if shared is None:
         reads_images = config.encoder != "mlp" and any(is_image(leaf) for leaf in nests.leaves(obs))
-        shared = has_memory or reads_images or config.encoder in IMAGE_ENCODERS
-    if has_memory:
+        shared = is_recurrent or reads_images or config.encoder in IMAGE_ENCODERS
+    if is_recurrent:
         return RecurrentActorCritic(obs, num_outputs, config)
     if not shared and config.hidden != () and config.encoder in ("auto", "mlp") and _is_vector(obs):
         return TwinMLP(obs.shape[0], num_outputs, config.hidden_for(obs.shape[0]), config.activation)
@@ -90,21 +90,21 @@ class ActorCritic(nn.Module):
 
 
 class RecurrentActorCritic(nn.Module):
-    """Encoded observations, memory, and two dense heads."""
+    """Encoded observations, state, and two dense heads."""
 
     def __init__(self, obs: Nest, num_outputs: int, config: NetworkConfig) -> None:
         super().__init__()
         self.encoder = Encoder(obs, config)
         self.recurrent = Recurrent(config.recurrent, self.encoder.num_features, config.recurrent_size)
-        self.memory_spec = self.recurrent.memory_spec
+        self.state_spec = self.recurrent.state_spec
         self.policy = dense(config.recurrent_size, num_outputs, POLICY_GAIN)
         self.value = dense(config.recurrent_size, 1, VALUE_GAIN)
 
-    def forward(self, obs: Nest, memory: Nest, first: Any) -> tuple[Any, Any, Nest]:
+    def forward(self, obs: Nest, state: Nest, first: Any) -> tuple[Any, Any, Nest]:
         num_steps, num_rows = first.shape
         features = self.encoder(nests.map(lambda leaf: leaf.flatten(0, 1), obs))
-        y, memory = self.recurrent(features.view(num_steps, num_rows, -1), memory, first)
-        return self.policy(y), self.value(y).squeeze(-1), memory
+        y, state = self.recurrent(features.view(num_steps, num_rows, -1), state, first)
+        return self.policy(y), self.value(y).squeeze(-1), state
 
     def rescale_value(self, scale: float, shift: float) -> None:
         """Values become `scale * value + shift`."""

@@ -1,4 +1,4 @@
-"""Memory from step to step, cleared where an episode begins."""
+"""State from step to step, cleared where an episode begins."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Recurrent"]
 
 
 class Recurrent(nn.Module):
-    """An LSTM or a GRU: `forward(x [T, R, num_inputs], memory, first [T, R]) -> (y [T, R, num_features], memory)`.
+    """An LSTM or a GRU: `forward(x [T, R, num_inputs], state, first [T, R]) -> (y [T, R, num_features], state)`.
 
-    `memory` is a nest of tensors `[R, num_features]`, described by `memory_spec`; that of rows with `first[t]` is zero
+    `state` is a nest of tensors `[R, num_features]`, described by `state_spec`; that of rows with `first[t]` is zero
     before step `t`.
     """
 
@@ -36,10 +36,10 @@ class Recurrent(nn.Module):
         # The second gate of either kind says how much is kept: a new network remembers for more than a few steps.
         self.cell.bias_ih_l0.data[size : 2 * size] = 1.0
         names = ("hidden", "cell") if kind == "lstm" else ("hidden",)
-        self.memory_spec: Nest = {name: ArraySpec((size,), np.float32) for name in names}
+        self.state_spec: Nest = {name: ArraySpec((size,), np.float32) for name in names}
 
-    def forward(self, x: Any, memory: Nest, first: Any) -> tuple[Any, Nest]:
-        states = tuple(memory[name] for name in self.memory_spec)
+    def forward(self, x: Any, state: Nest, first: Any) -> tuple[Any, Nest]:
+        states = tuple(state[name] for name in self.state_spec)
         num_steps = x.shape[0]
         # Rows whose episode begins cut the unroll; between the cuts one fused call does all steps.
         begins = [t for t, any_row in enumerate(first.any(1).tolist()) if any_row] if num_steps > 1 else [0]
@@ -50,7 +50,7 @@ class Recurrent(nn.Module):
             piece, states = self._run(x[start:stop], states)
             pieces.append(piece)
         y = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        return y, dict(zip(self.memory_spec, states, strict=True))
+        return y, dict(zip(self.state_spec, states, strict=True))
 
     def _run(self, x: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         given = tuple(state.unsqueeze(0) for state in states)

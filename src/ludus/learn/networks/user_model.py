@@ -42,11 +42,11 @@ def check(model: Any, obs: Nest, num_outputs: int, *, name: str) -> None:
     """Raise `ConfigError` unless one forward pass, on zeros, gives what the contract says."""
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model={name} gave a {type(model).__name__}: it should give a torch.nn.Module.")
-    memory_spec = getattr(model, "memory_spec", None)
-    leading = (_NUM_ROWS,) if memory_spec is None else (_NUM_STEPS, _NUM_ROWS)
+    state_spec = getattr(model, "state_spec", None)
+    leading = (_NUM_ROWS,) if state_spec is None else (_NUM_STEPS, _NUM_ROWS)
     args = [_zeros(obs, leading)]
-    if memory_spec is not None:
-        args += [_zeros(memory_spec, (_NUM_ROWS,)), torch.zeros(leading, dtype=torch.bool)]
+    if state_spec is not None:
+        args += [_zeros(state_spec, (_NUM_ROWS,)), torch.zeros(leading, dtype=torch.bool)]
     try:
         with torch.no_grad():
             result = model.eval()(*args)  # in training, zeros would go into running statistics
@@ -54,24 +54,26 @@ def check(model: Any, obs: Nest, num_outputs: int, *, name: str) -> None:
         raise ConfigError(
             f"model={name} failed on observations of zeros {list(leading)}: {type(error).__name__}: {error}."
         ) from error
-    wanted = "(outputs, value)" if memory_spec is None else "(outputs, value, memory)"
+    wanted = "(outputs, value)" if state_spec is None else "(outputs, value, state)"
     if not isinstance(result, tuple) or len(result) != 1 + len(args[:2]):
         raise ConfigError(f"model={name} gave a {type(result).__name__}: its forward should give {wanted}.")
     for what, tensor, shape in (("outputs", result[0], (*leading, num_outputs)), ("value", result[1], leading)):
         if not isinstance(tensor, torch.Tensor) or tuple(tensor.shape) != shape:
             got = list(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-            raise ConfigError(f"model={name} gave {what} {got} for observations {list(leading)}: {list(shape)} is due.")
-    if memory_spec is not None:
-        _check_memory(result[2], args[1], name)
+            raise ConfigError(
+                f"model={name} gave {what} {got} for observations {list(leading)}: {list(shape)} is expected."
+            )
+    if state_spec is not None:
+        _check_state(result[2], args[1], name)
 
 
-def _check_memory(memory: Nest, given: Nest, name: str) -> None:
+def _check_state(state: Nest, given: Nest, name: str) -> None:
     try:
-        same = nests.leaves(nests.map(lambda before, after: before.shape == after.shape, given, memory))
+        same = nests.leaves(nests.map(lambda before, after: before.shape == after.shape, given, state))
     except (ValueError, AttributeError) as error:
-        raise ConfigError(f"model={name} gave another kind of memory than its memory_spec says: {error}.") from error
+        raise ConfigError(f"model={name} gave another kind of state than its state_spec says: {error}.") from error
     if not all(same):
-        raise ConfigError(f"model={name} gave memory of other shapes than its memory_spec says.")
+        raise ConfigError(f"model={name} gave state of other shapes than its state_spec says.")
 
 
 def _zeros(spec: Nest, leading: tuple[int, ...]) -> Nest:

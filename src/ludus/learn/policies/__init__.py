@@ -1,1 +1,1 @@
-"""Policies: a model, a distribution over actions, and recurrent memory."""
+"""Policies: a model, a distribution over actions, and recurrent state."""

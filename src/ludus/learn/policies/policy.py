@@ -1,9 +1,9 @@
-"""A policy: a model, a distribution over actions and, if it has one, recurrent memory.
+"""A policy: a model, a distribution over actions and, if it has one, recurrent state.
 
-spec = PolicySpec(obs=world.obs, action=world.action, network=NetworkConfig(hidden=(64, 64)))
+spec = PolicySpec(obs=env.obs, action=env.action, network=NetworkConfig(hidden=(64, 64)))
 policy = Policy(spec, seed=1)
-action, logp, memory = policy.act(obs, memory, first, rng, mask)   # NumPy in, NumPy out: where envs are stepped
-params, value = policy.evaluate(obs, memory, first)                # tensors with gradients: where it is learnt from
+action, logp, state = policy.act(obs, state, first, rng, mask)   # NumPy in, NumPy out: where envs are stepped
+params, value = policy.evaluate(obs, state, first)                # tensors with gradients: where it is learnt from
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Policy(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = models.build_model(spec.obs, self.head.num_outputs, spec.network)
-        self.memory_spec: Nest = getattr(self.model, "memory_spec", None)
+        self.state_spec: Nest = getattr(self.model, "state_spec", None)
         self.log_std = nn.Parameter(torch.full((self.head.num_free,), spec.log_std)) if self.head.num_free else None
         self.normaliser = Normaliser(spec.obs, spec.network) if spec.normalise_obs else None
         self.value_scale = ValueScale() if spec.normalise_returns else None
@@ -74,22 +74,22 @@ class Policy(nn.Module):
 
     @property
     def is_recurrent(self) -> bool:
-        return self.memory_spec is not None
+        return self.state_spec is not None
 
-    def initial_memory(self, num_rows: int) -> Nest:
-        """Zeros, as NumPy arrays; `None` if there is no memory."""
-        return nests.map(lambda leaf: None if leaf is None else leaf.allocate((num_rows,)), self.memory_spec)
+    def initial_state(self, num_rows: int) -> Nest:
+        """Zeros, as NumPy arrays; `None` if there is no state."""
+        return nests.map(lambda leaf: None if leaf is None else leaf.allocate((num_rows,)), self.state_spec)
 
-    def evaluate(self, obs: Nest, memory: Nest = None, first: torch.Tensor | None = None) -> tuple[Any, Any]:
+    def evaluate(self, obs: Nest, state: Nest = None, first: torch.Tensor | None = None) -> tuple[Any, Any]:
         """Parameters of the distribution and values, in units of `value_scale` if there is one.
 
         A recurrent policy takes `[T, R, ...]`, others any one axis.
         """
-        params, value, _ = self.advance(obs, memory, first)
+        params, value, _ = self.advance(obs, state, first)
         return params, value
 
     def values(self, obs: Nest) -> Any:
-        """Values as `evaluate` has them, without gradients, of a policy without memory.
+        """Values as `evaluate` has them, without gradients, of a policy without state.
 
         A model may have `values_only` to do less.
         """
@@ -98,36 +98,36 @@ class Policy(nn.Module):
         quick = getattr(self.model, "values_only", None)
         return quick(obs) if quick is not None else self.model(obs)[1]
 
-    def advance(self, obs: Nest, memory: Nest, first: torch.Tensor | None) -> tuple[Any, Any, Nest]:
-        """`evaluate`, and the memory afterwards."""
+    def advance(self, obs: Nest, state: Nest, first: torch.Tensor | None) -> tuple[Any, Any, Nest]:
+        """`evaluate`, and the state afterwards."""
         if self.normaliser is not None:
             obs = self.normaliser(obs)
         if self.is_recurrent:
-            outputs, value, memory = self.model(obs, memory, first)
+            outputs, value, state = self.model(obs, state, first)
         else:
             outputs, value = self.model(obs)
         if self.log_std is not None:
             outputs = torch.cat([outputs, self.log_std.expand(*outputs.shape[:-1], -1)], dim=-1)
-        return outputs, value, memory
+        return outputs, value, state
 
     def act(
         self,
         obs: Nest,
-        memory: Nest,
+        state: Nest,
         first: NDArray[np.bool_],
         rng: np.random.Generator,
         mask: NDArray[np.bool_] | None = None,
         *,
         greedy: bool = False,
     ) -> tuple[NDArray[Any], NDArray[np.float32], Nest]:
-        """One step of N rows: an action for each, the log-probability with which it was chosen, the memory afterwards.
+        """One step of N rows: an action for each, the log-probability with which it was chosen, the state afterwards.
 
         `greedy` takes the mode of the distribution; otherwise `rng` draws from it.
         """
         if self._runner is None:
             self._runner = self.runner()
-        params, memory = self._runner(obs, memory, first)
-        return *self.head.choose(params, rng, mask, greedy=greedy), memory
+        params, state = self._runner(obs, state, first)
+        return *self.head.choose(params, rng, mask, greedy=greedy), state
 
     def runner(self) -> runners.Runner:
         """The forward pass for choosing actions, the fastest for this model. It reads this policy's own weights."""

@@ -25,10 +25,10 @@ MAX_NUMPY_ROWS = 512  # beyond, torch's threads and vectorisation win
 
 
 class Runner(Protocol):
-    """`params, memory = runner(obs, memory, first)` for one step of N rows."""
+    """`params, state = runner(obs, state, first)` for one step of N rows."""
 
     def __call__(
-        self, obs: Nest, memory: Nest = None, first: NDArray[np.bool_] | None = None
+        self, obs: Nest, state: Nest = None, first: NDArray[np.bool_] | None = None
     ) -> tuple[NDArray[Any], Nest]: ...
 
 
@@ -46,22 +46,22 @@ class TorchRunner:
         self._policy = policy
 
     def __call__(
-        self, obs: Nest, memory: Nest = None, first: NDArray[np.bool_] | None = None
+        self, obs: Nest, state: Nest = None, first: NDArray[np.bool_] | None = None
     ) -> tuple[NDArray[Any], Nest]:
         policy = self._policy
         with torch.inference_mode():
             if not policy.is_recurrent:
                 return policy.evaluate(nests.map(_tensor, obs))[0].numpy(force=True), None
-            params, _value, after = step(policy, *(nests.map(_tensor, each) for each in (obs, memory, first)))
+            params, _value, after = step(policy, *(nests.map(_tensor, each) for each in (obs, state, first)))
             return params.numpy(force=True), nests.map(lambda leaf: leaf.numpy(force=True), after)
 
 
-def step(policy: Policy, obs: Nest, memory: Nest, first: Any) -> tuple[Any, Any, Nest]:
-    """Parameters, values and the memory afterwards, of one step of N rows, as tensors."""
+def step(policy: Policy, obs: Nest, state: Nest, first: Any) -> tuple[Any, Any, Nest]:
+    """Parameters, values and the state afterwards, of one step of N rows, as tensors."""
     if not policy.is_recurrent:
         return *policy.evaluate(obs), None
     one_step = nests.map(lambda leaf: leaf.unsqueeze(0), obs)
-    params, value, after = policy.advance(one_step, memory, first.unsqueeze(0))
+    params, value, after = policy.advance(one_step, state, first.unsqueeze(0))
     return params[0], value[0], after
 
 
@@ -76,15 +76,15 @@ class NumpyRunner:
         self._place = 0
 
     def __call__(
-        self, obs: Nest, memory: Nest = None, first: NDArray[np.bool_] | None = None
+        self, obs: Nest, state: Nest = None, first: NDArray[np.bool_] | None = None
     ) -> tuple[NDArray[Any], Nest]:
         if len(obs) > MAX_NUMPY_ROWS:
-            return self._whole(obs, memory, first)
+            return self._whole(obs, state, first)
         h = self._run(0, obs)
         if self._policy.log_std is not None:
             log_std = np.broadcast_to(self._policy.log_std.detach().numpy(), (len(h), len(self._policy.log_std)))
             h = np.concatenate([h, log_std], axis=1)
-        return h, memory
+        return h, state
 
     def values(self, obs: NDArray[Any]) -> NDArray[Any]:
         """Values [N] as `Policy.evaluate` has them."""

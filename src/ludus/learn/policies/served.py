@@ -19,7 +19,7 @@ __all__ = ["ServedPolicy"]
 
 
 class ServedPolicy(Policy):
-    """`forward(obs)`, or `forward(obs, memory, first)` of a recurrent policy, with a batch axis in front of all.
+    """`forward(obs)`, or `forward(obs, state, first)` of a recurrent policy, with a batch axis in front of all.
 
     `has_value=False` leaves the value out, where only actions are chosen.
     """
@@ -29,9 +29,9 @@ class ServedPolicy(Policy):
         self.has_mask = has_mask
         self.has_value = has_value
 
-    def forward(self, obs: Nest, memory: Nest = None, first: torch.Tensor | None = None) -> dict[str, Any]:
-        params, value, after = runners.step(self, obs, memory, first)
-        outputs = {"params": params} if after is None else {"params": params, "memory": after}
+    def forward(self, obs: Nest, state: Nest = None, first: torch.Tensor | None = None) -> dict[str, Any]:
+        params, value, after = runners.step(self, obs, state, first)
+        outputs = {"params": params} if after is None else {"params": params, "state": after}
         if self.has_value:
             outputs["value"] = self.in_rewards(value)
         return outputs
@@ -45,4 +45,4 @@ class ServedPolicy(Policy):
         obs = nests.map(lambda leaf: leaf.allocate(()), self.spec.obs)
         if not self.is_recurrent:
             return (obs,)
-        return obs, nests.map(lambda leaf: leaf.allocate(()), self.memory_spec), np.True_
+        return obs, nests.map(lambda leaf: leaf.allocate(()), self.state_spec), np.True_

@@ -22,13 +22,13 @@ from ludus.rpc.address import host_id
 from ludus.rpc.deferred import Deferred
 from ludus.workers.register import register
 
-__all__ = ["WeightsService", "WeightsStatistics"]
+__all__ = ["WeightsService", "WeightsStats"]
 
 _LOOK_EVERY_S = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightsStatistics:
+class WeightsStats:
     num_published: int  # by calls; what was written straight into the folder is not counted
     num_pulled: int  # calls that were sent weights
     num_spared: int  # calls that had them already
@@ -137,9 +137,9 @@ class WeightsService:
 
     @register
     def statistics(self) -> dict[str, int]:
-        """`WeightsStatistics` by name."""
+        """`WeightsStats` by name."""
         return asdict(
-            WeightsStatistics(
+            WeightsStats(
                 num_published=self._num_published,
                 num_pulled=self._num_pulled,
                 num_spared=self._num_spared,

@@ -3,7 +3,7 @@
 FakeActor     the game engineer's: answers given bytes, and tells how many requests come
 FakeGamecore  the server's: any number of games that play, and what that cost
 FakeModel     the actor's: arrays of given specs, without torch and without a model
-FakeBuffer    the trainer's: pushes made-up replays
+FakeBuffer    the trainer's: pushes made-up items
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Made-up replays for a trainer that is made before its actors.
+"""Made-up items for a trainer that is made before its actors.
 
-ludus.fake.FakeBuffer(name="atari_buffer", replay={"obs": ArraySpec((42, 42, 4), np.float32), "action": 3})
+ludus.fake.FakeBuffer(name="atari_buffer", item={"obs": ArraySpec((42, 42, 4), np.float32), "action": 3})
 buffer = ludus.RemoteBuffer("atari_buffer")
-replay = buffer.next()
+item = buffer.next()
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _PATIENCE_S = 10.0
 
 
 class _Target(Protocol):
-    """What replays are pushed to: a `RemoteBuffer`."""
+    """What items are pushed to: a `RemoteBuffer`."""
 
-    def push(self, *replays: Any, drop: bool = True) -> Any: ...
+    def push(self, *items: Any, drop: bool = True) -> Any: ...
 
 
 class FakeBuffer:
     """Pushes to the buffer of that name, from a thread, until `stop`; it begins when it is made, as the seed's does.
 
-    `replay`: specs or an example of one replay, or a function of a random generator that makes one. `rate`: replays a
+    `item`: specs or an example of one item, or a function of a random generator that makes one. `rate`: items a
     second; `num`: after how many it ends by itself. What goes wrong while pushing is raised by `stop` and `join`.
     """
 
     def __init__(
         self,
         name: str,
-        replay: Nest | Callable[[np.random.Generator], Nest] = 0.0,
+        item: Nest | Callable[[np.random.Generator], Nest] = 0.0,
         *,
         rate: float = 100.0,
         num: int | None = None,
@@ -49,11 +49,11 @@ class FakeBuffer:
         autostart: bool = True,
     ) -> None:
         if rate <= 0:
-            raise errors.ConfigError(f"rate is {rate}; it must be more than 0 replays a second")
+            raise errors.ConfigError(f"rate is {rate}; it must be more than 0 items a second")
         self.name = name
         self.num_pushed = 0
-        specs = None if callable(replay) else as_specs(replay)
-        self._make = replay if callable(replay) else lambda rng: make_up(specs, rng)
+        specs = None if callable(item) else as_specs(item)
+        self._make = item if callable(item) else lambda rng: make_up(specs, rng)
         self._rate = rate
         self._num = num
         self._rng = np.random.default_rng(seed)
@@ -72,14 +72,12 @@ class FakeBuffer:
         self._thread.start()
 
     def join(self, timeout_s: float = _PATIENCE_S) -> None:
-        """Wait until `num` replays are pushed."""
+        """Wait until `num` items are pushed."""
         self._thread.join(timeout_s)
         if self._error is not None:
             raise self._error
         if self._thread.is_alive():
-            raise errors.DeadlineExceeded(
-                f"{self.num_pushed} replays were pushed in {timeout_s:g} s, and more are to be"
-            )
+            raise errors.DeadlineExceeded(f"{self.num_pushed} items were pushed in {timeout_s:g} s, and more are to be")
 
     def stop(self) -> None:
         self._stopped.set()

@@ -53,13 +53,13 @@ class LoadReport:
         if self.server is not None:
             many = f" in {self.server.num_processes} processes" if self.server.num_processes > 1 else ""
             server = f"{self.server.cpu_percent:.0f} % CPU, {self.server.memory_mib:.0f} MiB{many}"
-        told = ", ".join(f"{code} {count}" for code, count in sorted(self.errors.items())) or "none"
+        counts = ", ".join(f"{code} {count}" for code, count in sorted(self.errors.items())) or "none"
         return (
             f"{self.games} games: {self.requests_per_s:,.0f} requests/s "
             f"({self.num_requests:,} in {self.seconds:.2f} s)\n"
             f"  tick latency  p50 {self.p50_ms:.2f} ms, p95 {self.p95_ms:.2f} ms, p99 {self.p99_ms:.2f} ms, "
             f"most {self.max_ms:.2f} ms\n"
-            f"  errors        {told}; sent again {self.num_retries}\n"
+            f"  errors        {counts}; sent again {self.num_retries}\n"
             f"  server        {server}"
         )
 

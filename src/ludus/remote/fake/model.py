@@ -120,7 +120,7 @@ class FakeModel:
         return ModelSettings(local_mode=True)
 
     def statistics(self) -> dict[str, Any]:
-        """The figures that a real one has: each call is a batch of its own."""
+        """The stats that a real one has: each call is a batch of its own."""
         found = KernelStats(
             num_calls=self.num_forwards,
             num_rows=self.num_forwards,

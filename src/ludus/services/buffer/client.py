@@ -23,7 +23,7 @@ from ludus.rpc.client import wait_any
 from ludus.services.buffer.fifo import Item
 from ludus.services.buffer.seen import WINDOW
 
-__all__ = ["BufferConsumer", "BufferProducer", "ProducerStatistics"]
+__all__ = ["BufferConsumer", "BufferProducer", "ProducerStats"]
 
 _RETRY_AFTER_S = 0.05
 _SLICE_S = 0.5
@@ -38,7 +38,7 @@ class _Remote(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProducerStatistics:
+class ProducerStats:
     num_pushed: int  # segments given to `push`
     num_answered: int  # of which so many are known to be queued
     num_repeated: int  # pushes that were made again, because the buffer was lost or did not answer in time
@@ -120,8 +120,8 @@ class BufferProducer:
         self._collect(0)
         return self._take_free()
 
-    def statistics(self) -> ProducerStatistics:
-        return ProducerStatistics(
+    def statistics(self) -> ProducerStats:
+        return ProducerStats(
             num_pushed=self._num_pushed,
             num_answered=self._num_answered,
             num_repeated=self._num_repeated,

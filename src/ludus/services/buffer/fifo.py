@@ -27,7 +27,7 @@ from ludus.services.buffer.kinds import kind_of
 from ludus.services.buffer.seen import Seen, parse_segment_id
 from ludus.telemetry.counts import Counts
 
-__all__ = ["FifoBuffer", "FifoStatistics", "Item", "OnCounted", "OnQueued", "counts"]
+__all__ = ["FifoBuffer", "FifoStats", "Item", "OnCounted", "OnQueued", "counts"]
 
 OnQueued = Callable[[errors.LudusError | None], None]
 """Told `None` once the segment is queued, or the error because of which it never will be."""
@@ -47,7 +47,7 @@ class Item:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FifoStatistics:
+class FifoStats:
     """`num_pushed` = `num_taken` + `size` always: nothing that was queued is lost or counted twice.
 
     `num_dropped` were never queued: there was no room for them, and their producer did not want to wait.
@@ -65,7 +65,7 @@ class FifoStatistics:
 
 
 def counts(stats: Mapping[str, Any]) -> Counts:
-    """`FifoStatistics` by name, as what they are."""
+    """`FifoStats` by name, as what they are."""
     return Counts(
         totals={name: stats[f"num_{name}"] for name in ("pushed", "taken", "dropped", "duplicates")},
         levels={"size": stats["size"], "waiting_producers": stats["num_waiting_producers"]},
@@ -80,7 +80,7 @@ class _Offer:
     items: list[Item]
     since: float
     has_id: bool
-    told: list[OnCounted] = field(default_factory=list)
+    callbacks: list[OnCounted] = field(default_factory=list)
 
 
 class FifoBuffer:
@@ -133,7 +133,7 @@ class FifoBuffer:
         makes room, or at once; it should be short and must not raise.
         """
 
-        def told(count: int, error: errors.LudusError | None) -> None:
+        def counted(count: int, error: errors.LudusError | None) -> None:
             on_queued(error)
 
         with self._changed:
@@ -141,12 +141,12 @@ class FifoBuffer:
             waiting = self._waiting.get(segment_id)
             if waiting is not None:
                 self._num_duplicates += 1
-                waiting.told.append(told)
+                waiting.callbacks.append(counted)
                 return
             if not self._is_duplicate(segment_id):
                 item = Item(segment=segment, segment_id=segment_id)
                 if not self._has_room:
-                    offer = _Offer(items=[item], since=self._clock.now(), has_id=True, told=[told])
+                    offer = _Offer(items=[item], since=self._clock.now(), has_id=True, callbacks=[counted])
                     self._waiting[segment_id] = offer
                     return
                 self._seen.add(segment_id)
@@ -180,13 +180,13 @@ class FifoBuffer:
             waiting = self._waiting.get(push_id)
             if waiting is not None:
                 self._num_duplicates += len(segments)
-                waiting.told.append(on_counted)
+                waiting.callbacks.append(on_counted)
                 return
             count = self._count_again(push_id)
             if count is None:
                 items = [Item(segment=segment, segment_id=push_id) for segment in segments]
                 if items and not self._has_room:
-                    offer = _Offer(items=items, since=self._clock.now(), has_id=False, told=[on_counted])
+                    offer = _Offer(items=items, since=self._clock.now(), has_id=False, callbacks=[on_counted])
                     self._waiting[push_id] = offer
                     return
                 count = min(self._room, len(items))
@@ -201,8 +201,8 @@ class FifoBuffer:
             if offer is None:
                 return False
             self._full_s += self._clock.now() - offer.since
-        for told in offer.told:
-            told(0, None)
+        for callback in offer.callbacks:
+            callback(0, None)
         return True
 
     @property
@@ -275,8 +275,8 @@ class FifoBuffer:
             self._num_taken += len(taken)
             self._num_rows_taken += sum(num_rows(item.segment) for item in taken)
             queued = self._admit() if taken else []
-        for told, count in queued:
-            told(count, None)
+        for callback, count in queued:
+            callback(count, None)
         return taken
 
     def give_back(self, items: Sequence[Item]) -> None:
@@ -308,7 +308,7 @@ class FifoBuffer:
 
     def _admit(self) -> list[tuple[OnCounted, int]]:
         """Queue what waits, as far as there is room; whom to tell, and how many of theirs were queued."""
-        told: list[tuple[OnCounted, int]] = []
+        callbacks: list[tuple[OnCounted, int]] = []
         while self._waiting and len(self._queue) < self._capacity:
             key = next(iter(self._waiting))
             offer = self._waiting.pop(key)
@@ -319,15 +319,15 @@ class FifoBuffer:
             else:
                 self._note_count(key, len(queued))
             self._enqueue(queued)
-            told += [(each, len(queued)) for each in offer.told]
-        return told
+            callbacks += [(each, len(queued)) for each in offer.callbacks]
+        return callbacks
 
     # -- all else -----------------------------------------------------------------------------------------------
 
-    def statistics(self) -> FifoStatistics:
+    def statistics(self) -> FifoStats:
         with self._changed:
             now = self._clock.now()
-            return FifoStatistics(
+            return FifoStats(
                 num_pushed=self._num_pushed,
                 num_taken=self._num_taken,
                 num_dropped=self._num_dropped,
@@ -377,5 +377,5 @@ class FifoBuffer:
             waiting, self._waiting = self._waiting, {}
             self._changed.notify_all()
         for offer in waiting.values():
-            for told in offer.told:
-                told(0, errors.Unreachable("the buffer was closed; the segment was not queued"))
+            for callback in offer.callbacks:
+                callback(0, errors.Unreachable("the buffer was closed; the segment was not queued"))

@@ -163,7 +163,7 @@ class BufferService:
 
     @register
     def statistics(self) -> dict[str, Any]:
-        """`FifoStatistics` by name."""
+        """`FifoStats` by name."""
         return asdict(self.fifo.statistics())
 
     def stats(self) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Simulators: groups of worlds, stepped by a policy, that give segments."""
+"""Simulators: groups of envs, stepped by a policy, that give segments."""

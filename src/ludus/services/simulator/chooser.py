@@ -21,10 +21,10 @@ class Chooser(Protocol):
 
     is_remote: bool
 
-    def begin(self, now: TimeStep, memory: Nest) -> Any: ...
+    def begin(self, now: TimeStep, state: Nest) -> Any: ...
 
     def finish(self, ticket: Any, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[np.float32], Nest]:
-        """The action of each row, its log-probability, and the policy's memory afterwards."""
+        """The action of each row, its log-probability, and the policy's state afterwards."""
         ...
 
 
@@ -36,12 +36,12 @@ class InlineChooser:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
 
-    def begin(self, now: TimeStep, memory: Nest) -> Any:
-        return now, memory
+    def begin(self, now: TimeStep, state: Nest) -> Any:
+        return now, state
 
     def finish(self, ticket: Any, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[np.float32], Nest]:
-        now, memory = ticket
-        return self._policy.act(now.obs, memory, now.first, rng, now.mask)
+        now, state = ticket
+        return self._policy.act(now.obs, state, now.first, rng, now.mask)
 
 
 class RemoteChooser:
@@ -54,11 +54,11 @@ class RemoteChooser:
         self._head = head
         self.version: int | str = "latest"
 
-    def begin(self, now: TimeStep, memory: Nest) -> Any:
-        args = (now.obs,) if memory is None else (now.obs, memory, now.first)
+    def begin(self, now: TimeStep, state: Nest) -> Any:
+        args = (now.obs,) if state is None else (now.obs, state, now.first)
         return self._client.ask(self.version, args, {}), now.mask
 
     def finish(self, ticket: Any, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[np.float32], Nest]:
         asked, mask = ticket
         outputs = asked.result()
-        return *self._head.choose(outputs["params"], rng, mask, greedy=False), outputs.get("memory")
+        return *self._head.choose(outputs["params"], rng, mask, greedy=False), outputs.get("state")

@@ -24,7 +24,7 @@ class Episode:
 
 
 def mark_void(segment: Segment, rows: NDArray[np.bool_]) -> None:
-    """Their worlds raised and were begun anew: nothing is learnt from these rows, and a log forgets what they had.
+    """Their envs raised and were restarted: nothing is learnt from these rows, and a log forgets what they had.
 
     It is told by an episode that begins twice in a row, at the first two entries: else none does.
     """

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ludus.core import Worlds
+from ludus.core import VectorEnv
 from ludus.data.nest import Nest
 from ludus.errors import DataError
 from ludus.learn.policies.policy import Policy, PolicySpec
@@ -36,7 +36,7 @@ _WAIT_S = 0.02
 class SimulatorSettings:
     """What a simulator's process is told."""
 
-    make_groups: Callable[[], list[Worlds]]
+    make_groups: Callable[[], list[VectorEnv]]
     policy: PolicySpec
     num_steps: int
     seed: int
@@ -75,7 +75,7 @@ class SimulatorService(Worker):
         settings = self._settings
         self._weights = connect(self._source)
         # async: one that is started again does not play the same again. Sync: the seed alone decides.
-        begun_at = (self._weights.latest(settings.model) or 0) if settings.is_async else 0
+        started_at = (self._weights.latest(settings.model) or 0) if settings.is_async else 0
         self._policy = Policy(settings.policy)
         rank = self._index % settings.num_trainers
         self._producer = _producer(rank, self.server.worker_name) if settings.is_async else None
@@ -88,8 +88,8 @@ class SimulatorService(Worker):
             settings.make_groups(),
             chooser,
             num_steps=settings.num_steps,
-            seed=int(np.random.SeedSequence([settings.seed, self._index, begun_at]).generate_state(1)[0]),
-            memory_spec=self._policy.memory_spec,
+            seed=int(np.random.SeedSequence([settings.seed, self._index, started_at]).generate_state(1)[0]),
+            state_spec=self._policy.state_spec,
             num_slots=self._producer.num_segments if self._producer is not None else 2,
         )
         self._began = time.monotonic()
@@ -164,21 +164,21 @@ class SimulatorService(Worker):
         if version != self._version:
             self._load(version)
         rollout = self._simulator.collect(version)
-        told = self._simulator.statistics()
+        stats = self._simulator.statistics()
         return {
             "segment": rollout.segment.to_nest(),
-            "step_s": told.step_s,
-            "act_s": told.act_s,
+            "step_s": stats.step_s,
+            "act_s": stats.act_s,
             "incarnation": self._incarnation,
         }
 
     @register
-    def save_worlds(self) -> Nest:
+    def save_envs(self) -> Nest:
         """`Simulator.save`."""
         return self._simulator.save()
 
     @register
-    def restore_worlds(self, saved: Nest) -> None:
+    def restore_envs(self, saved: Nest) -> None:
         """`Simulator.restore`."""
         self._simulator.restore(saved)
         self._version = -1
@@ -186,19 +186,19 @@ class SimulatorService(Worker):
     def _stats(self) -> Mapping[str, Any]:
         if not hasattr(self, "_simulator"):
             return {}
-        told = self._simulator.statistics()
+        stats = self._simulator.statistics()
         elapsed = max(time.monotonic() - self._began, 1e-9)
         num_failures, last_failure = self._simulator.failures()
         return {
-            "num_steps": told.num_steps,
-            "num_segments": told.num_segments,
-            "num_dropped_rows": told.num_dropped_rows,
+            "num_steps": stats.num_steps,
+            "num_segments": stats.num_segments,
+            "num_dropped_rows": stats.num_dropped_rows,
             "num_failures": num_failures,
             "last_failure": last_failure,
             "version": self._version,
             "idle": self._idle_fraction(),
-            "step_envs": told.step_s / elapsed,
-            "act": told.act_s / elapsed,
+            "step_envs": stats.step_s / elapsed,
+            "act": stats.act_s / elapsed,
         }
 
     def _exit(self) -> None:

@@ -1,12 +1,12 @@
-"""The simulator: groups of worlds, stepped by a policy; gives segments. Knows nothing of processes.
+"""The simulator: groups of envs, stepped by a policy; gives segments. Knows nothing of processes.
 
     simulator = Simulator(groups, InlineChooser(policy), num_steps=32, seed=1)
     rollout = simulator.collect(version=7)
     rollout.segment, rollout.episodes
 
 A turn of a group has two halves: take what its envs did and ask for actions; take those and send them.
-With inference elsewhere, one group's first half is followed by another's second: worlds step while the answer is on its
-way. With inference here, a group's worlds, if they have threads of their own, step while another's are chosen for.
+With inference elsewhere, one group's first half is followed by another's second: envs step while the answer is on its
+way. With inference here, a group's envs, if they have threads of their own, step while another's are chosen for.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.core import TimeStep, Worlds
+from ludus.core import TimeStep, VectorEnv
 from ludus.data import nest as nests
 from ludus.data.nest import Nest
 from ludus.data.rng import restore_rng, save_rng
 from ludus.data.segment import Segment
-from ludus.envs.soundness import Soundness
+from ludus.envs.validation import Validator
 from ludus.errors import EnvError
 from ludus.services.simulator.chooser import Chooser
 from ludus.services.simulator.episodes import Episode, EpisodeLog, mark_void
 
-__all__ = ["Rollout", "Simulator", "SimulatorStatistics"]
+__all__ = ["Rollout", "Simulator", "SimulatorStats"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,30 +41,30 @@ class Rollout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulatorStatistics:
+class SimulatorStats:
     num_steps: int  # active ones
     num_segments: int
-    num_dropped_rows: int  # rows of segments that are void because their world raised
-    step_s: float  # stepping worlds
+    num_dropped_rows: int  # rows of segments that are void because their env raised
+    step_s: float  # stepping envs
     act_s: float  # choosing actions, or waiting for an inference service to
 
 
 class Simulator:
-    """`memory_spec` is the policy's; `num_slots` segments are allocated and used in turn."""
+    """`state_spec` is the policy's; `num_slots` segments are allocated and used in turn."""
 
     def __init__(
         self,
-        groups: Sequence[Worlds],
+        groups: Sequence[VectorEnv],
         chooser: Chooser,
         *,
         num_steps: int,
         seed: int,
-        memory_spec: Nest = None,
+        state_spec: Nest = None,
         num_slots: int = 1,
     ) -> None:
         spec = groups[0].spec
         self.spec = spec
-        self.num_rows = sum(worlds.num_rows for worlds in groups)
+        self.num_rows = sum(vector_env.num_rows for vector_env in groups)
         self._chooser = chooser
         self._num_steps = num_steps
         self._seed = seed
@@ -75,37 +75,37 @@ class Simulator:
                 self.num_rows,
                 obs=spec.obs,
                 action=spec.action,
-                state=spec.state,
-                num_worlds=sum(worlds.num_worlds for worlds in groups),
-                memory=memory_spec,
+                global_state=spec.global_state,
+                num_envs=sum(vector_env.num_envs for vector_env in groups),
+                state=state_spec,
                 has_mask=spec.has_mask,
             )
             for _ in range(num_slots)
         ]
         self._groups: list[_Group] = []
-        row = world = 0
-        for worlds in groups:
-            rows, places = slice(row, row + worlds.num_rows), slice(world, world + worlds.num_worlds)
-            memory = nests.map(
-                lambda leaf, n=worlds.num_rows: None if leaf is None else leaf.allocate((n,)), memory_spec
+        row = env = 0
+        for vector_env in groups:
+            rows, places = slice(row, row + vector_env.num_rows), slice(env, env + vector_env.num_envs)
+            state = nests.map(
+                lambda leaf, n=vector_env.num_rows: None if leaf is None else leaf.allocate((n,)), state_spec
             )
-            self._groups.append(_Group(worlds, rows, places, memory))
-            row, world = rows.stop, places.stop
+            self._groups.append(_Group(vector_env, rows, places, state))
+            row, env = rows.stop, places.stop
         self._log = EpisodeLog(self.num_rows)
-        self._soundness = Soundness(spec.obs)  # groups that step by themselves do not see to all of it
-        self._is_begun = False
+        self._validator = Validator(spec.obs)  # vector envs of users do not validate everything
+        self._has_started = False
         self._num_collected = self._num_active = self._num_dropped = 0
         self._step_s = self._act_s = 0.0
 
     def begin(self) -> None:
         """Start all episodes; `collect` does so by itself."""
         for number, group in enumerate(self._groups):
-            group.now = group.worlds.reset(int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0]))
-        self._is_begun = True
+            group.now = group.vector_env.reset(int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0]))
+        self._has_started = True
 
     def collect(self, version: int) -> Rollout:
         """The next segment, of `num_steps` steps of every row, by the weights of `version`."""
-        if not self._is_begun:
+        if not self._has_started:
             self.begin()
         segment = self._slots[self._num_collected % len(self._slots)]
         segment.version[:] = version
@@ -123,10 +123,8 @@ class Simulator:
                 self._act(self._groups[number], segment, step)
         for group in self._groups:
             self._look(group, segment, self._num_steps, failed)
-        if fault := self._soundness.fault(nests.leaves(segment.obs), segment.reward):
-            raise EnvError(
-                f"{self.spec.name} gave what nothing can be learnt from: {fault}. The run ends; mend the world first"
-            )
+        if fault := self._validator.fault(nests.leaves(segment.obs), segment.reward):
+            raise EnvError(f"{self.spec.name} returned {fault}. The run ends; fix the environment")
         if failed.any():
             mark_void(segment, failed)
             self._num_dropped += int(failed.sum())
@@ -139,7 +137,7 @@ class Simulator:
         """First half: what the last action led to, and what is seen now."""
         began = time.perf_counter()
         if step > 0:
-            now = group.now = group.worlds.recv()
+            now = group.now = group.vector_env.recv()
             segment.reward[step - 1, group.rows] = now.reward
             segment.terminated[step - 1, group.rows] = now.terminated
             segment.truncated[step - 1, group.rows] = now.truncated
@@ -152,27 +150,27 @@ class Simulator:
         segment.active[step, group.rows] = now.active
         if segment.mask is not None:
             segment.mask[step, group.rows] = now.mask
-        if segment.state is not None:
-            _write(segment.state, step, group.places, now.state)
+        if segment.global_state is not None:
+            _write(segment.global_state, step, group.places, now.global_state)
         ended = time.perf_counter()
         self._step_s += ended - began
         if step < self._num_steps:
-            group.ticket = self._chooser.begin(now, group.memory)
+            group.ticket = self._chooser.begin(now, group.state)
             self._act_s += time.perf_counter() - ended
 
     def _act(self, group: _Group, segment: Segment, step: int) -> None:
-        """Second half: choose, and let the worlds go on."""
+        """Second half: choose, and let the envs go on."""
         began = time.perf_counter()
-        action, logp, group.memory = self._chooser.finish(group.ticket, self._rng)
+        action, logp, group.state = self._chooser.finish(group.ticket, self._rng)
         segment.action[step, group.rows] = action
         segment.logp[step, group.rows] = logp
         ended = time.perf_counter()
         self._act_s += ended - began
-        group.worlds.send(action)
+        group.vector_env.send(action)
         self._step_s += time.perf_counter() - ended
 
-    def statistics(self) -> SimulatorStatistics:
-        return SimulatorStatistics(
+    def statistics(self) -> SimulatorStats:
+        return SimulatorStats(
             num_steps=self._num_active,
             num_segments=self._num_collected,
             num_dropped_rows=self._num_dropped,
@@ -181,20 +179,20 @@ class Simulator:
         )
 
     def failures(self) -> tuple[int, str]:
-        """How many worlds raised, and what was told of the last one."""
-        told = [group.worlds.statistics() for group in self._groups]
-        return sum(s.num_failures for s in told), next((s.last_failure for s in told if s.last_failure), "")
+        """How many envs raised, and what was told of the last one."""
+        stats = [group.vector_env.statistics() for group in self._groups]
+        return sum(s.num_failures for s in stats), next((s.last_failure for s in stats if s.last_failure), "")
 
     def save(self) -> Nest:
-        """Everything needed to go on exactly from here; `None` if the worlds cannot tell. Between two `collect`s."""
-        if not self._is_begun:
+        """Everything needed to go on exactly from here; `None` if the envs cannot tell. Between two `collect`s."""
+        if not self._has_started:
             return None
-        saved = [group.worlds.save() for group in self._groups]
+        saved = [group.vector_env.save() for group in self._groups]
         if any(state is None for state in saved):
             return None
         return {
-            "worlds": saved,
-            "memory": [group.memory for group in self._groups],
+            "envs": saved,
+            "state": [group.state for group in self._groups],
             "rng": save_rng(self._rng),
             "log": self._log.save(),
             "counts": [self._num_collected, self._num_active, self._num_dropped],
@@ -202,29 +200,29 @@ class Simulator:
 
     def restore(self, saved: Nest) -> None:
         """Go on where `save` was called, in a simulator made with the same arguments."""
-        if len(saved["worlds"]) != len(self._groups):
-            raise EnvError(f"the checkpoint has {len(saved['worlds'])} groups of worlds, this run {len(self._groups)}.")
-        for group, state, memory in zip(self._groups, saved["worlds"], saved["memory"], strict=True):
-            group.now = group.worlds.restore(state)
-            group.memory = nests.map(lambda leaf: None if leaf is None else np.array(leaf), memory)
+        if len(saved["envs"]) != len(self._groups):
+            raise EnvError(f"the checkpoint has {len(saved['envs'])} groups of envs, this run {len(self._groups)}.")
+        for group, env_state, state in zip(self._groups, saved["envs"], saved["state"], strict=True):
+            group.now = group.vector_env.restore(env_state)
+            group.state = nests.map(lambda leaf: None if leaf is None else np.array(leaf), state)
         restore_rng(self._rng, saved["rng"])
         self._log.restore(saved["log"])
         self._num_collected, self._num_active, self._num_dropped = saved["counts"]
-        self._is_begun = True
+        self._has_started = True
 
     def close(self) -> None:
         for group in self._groups:
-            group.worlds.close()
+            group.vector_env.close()
 
 
 class _Group:
-    """Worlds, and where they write in a segment."""
+    """Envs, and where they write in a segment."""
 
-    def __init__(self, worlds: Worlds, rows: slice, places: slice, memory: Nest) -> None:
-        self.worlds = worlds
+    def __init__(self, vector_env: VectorEnv, rows: slice, places: slice, state: Nest) -> None:
+        self.vector_env = vector_env
         self.rows = rows
         self.places = places
-        self.memory = memory
+        self.state = state
         self.now: TimeStep | None = None
         self.ticket: Any = None
 
@@ -234,8 +232,8 @@ class _Group:
         return self.now
 
     def open(self, segment: Segment) -> None:
-        if segment.memory is not None:
-            nests.map(lambda into, value: into.__setitem__(self.rows, value), segment.memory, self.memory)
+        if segment.state is not None:
+            nests.map(lambda into, value: into.__setitem__(self.rows, value), segment.state, self.state)
 
 
 def _write(into: Nest, step: int, rows: slice, value: Nest) -> None:

@@ -1,6 +1,6 @@
 """Memory that is freed stays with the process.
 
-Every update allocates and frees the same arrays. glibc hands blocks of that size back to the kernel and asks anew,
+Every update allocates and frees the same arrays. glibc hands blocks of that size back to the kernel and asks again,
 page by page: a thousand page faults for each update of a small network, a tenth of its time.
 """
 

@@ -16,14 +16,14 @@ from ludus.learn.ops.distributions.head import Head, check_params
 
 __all__ = ["DiagGaussian", "SquashedGaussian"]
 
-# Beyond these, squares of what is divided by the deviation would leave float32; nothing that learns is near them.
+# Beyond these, squares of what is divided by the std would leave float32; nothing that learns is near them.
 _MIN_LOG_STD, _MAX_LOG_STD = -20.0, 10.0
 _UNBOUNDED = 1e30
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 
 
 class DiagGaussian(Head):
-    """Independent Gaussians; `params` are the means and then the logarithms of the standard deviations.
+    """Independent Gaussians; `params` are the means and then the logs of the std.
 
     The model gives the means; the stds are the same for all rows. Given the spec of the actions, both are in units of
     its bounds: -1 and 1 of a bounded entry are `low` and `high`. Actions are not clipped: one beyond its bounds is for
@@ -107,7 +107,7 @@ class DiagGaussian(Head):
 
 
 class SquashedGaussian(DiagGaussian):
-    """A Gaussian's variable, taken by tanh into the bounds of the action. Actions are stored as the world sees them.
+    """A Gaussian's variable, taken by tanh into the bounds of the action. Actions are stored as the env sees them.
 
     `mode` is the squashed mean, which is the median. The entropy has no closed form: it is an integral in one
     dimension, taken by Gauss–Hermite quadrature, so that it is deterministic and its gradient is right.

@@ -1,4 +1,4 @@
-"""One copy of a world, as `LoopWorlds` plays it. Libraries of single environments are adapted to this."""
+"""One copy of an env, as `LoopVectorEnv` plays it. Libraries of single environments are adapted to this."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from ludus.core import TimeStep, WorldSpec
+from ludus.core import EnvSpec, TimeStep
 
-__all__ = ["World"]
+__all__ = ["SingleEnv"]
 
 
-class World(Protocol):
-    """`rows` are the world's own rows of the group's arrays, one for each agent, to be written in place.
+class SingleEnv(Protocol):
+    """`rows` are the env's own rows of the group's arrays, one for each agent, to be written in place.
 
     The loop has set `reward`, `terminated`, `truncated`, `first` and `failed` to nothing before either call, and
     takes care of `first`, of `failed`, and of `active` once an episode is over. Whatever raises is a failure: the
-    loop then closes this world and makes another.
+    loop then closes this env and makes another.
     """
 
-    spec: WorldSpec
+    spec: EnvSpec
 
     def reset(self, seed: int, rows: TimeStep) -> None:
-        """Begin an episode that the seed determines; write `obs`, `active`, `mask` and `state`."""
+        """Begin an episode that the seed determines; write `obs`, `active`, `mask` and `global_state`."""
         ...
 
     def step(self, action: NDArray[Any], rows: TimeStep) -> bool:

@@ -1,4 +1,4 @@
-"""Whether what worlds give can be learnt from: rewards and floats that are finite, choices that their space has."""
+"""Whether what envs give can be learnt from: rewards and floats that are finite, choices that their space has."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ludus.data import nest as nests
 from ludus.data.nest import Nest
 from ludus.errors import EnvError
 
-__all__ = ["Soundness", "check_sizes"]
+__all__ = ["Validator", "check_sizes"]
 
 _MANY = 1 << 20  # numbers: of these a call costs little, and as many ones would need memory
 
 
-class Soundness:
+class Validator:
     """Made for a nest of `ArraySpec`s; told the leaves of observations, of any number of rows, and their rewards."""
 
     def __init__(self, obs: Nest) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["Patience"]
+__all__ = ["Spin"]
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ _LOW_PRICE = 2
 _HIGH_PRICE = 1024
 
 
-class Patience:
+class Spin:
     """One waiter's memory of how its waits went.
 
     Looking has a price, in short sleeps that must come first; it falls when looking pays and rises when it does not.

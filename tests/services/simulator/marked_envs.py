@@ -1,4 +1,4 @@
-"""Worlds whose every number says where it belongs, and games that break; made by name in worker processes too."""
+"""Envs whose every number says where it belongs, and games that break; made by name in worker processes too."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from ludus.core import TimeStep, WorldSpec, WorldsStatistics
+from ludus.core import EnvSpec, TimeStep, VectorEnvStats
 from ludus.data.actions import Discrete
 from ludus.data.spec import ArraySpec
 
 
-class MarkedWorlds:
+class MarkedVectorEnv:
     """Two agents in each. An observation is [mark, row, step]; a reward is what was done, in the same row.
 
     Episodes have `length` steps. What is written goes into one set of arrays, as adapters do.
     """
 
-    spec = WorldSpec(
+    spec = EnvSpec(
         name="marked",
         obs=ArraySpec((3,), np.float32),
         action=Discrete(4),
         agents=("left", "right"),
-        state=ArraySpec((2,), np.float32),
+        global_state=ArraySpec((2,), np.float32),
         has_mask=True,
     )
 
-    def __init__(self, num_worlds: int, *, mark: float, length: int = 5) -> None:
-        self.num_worlds = num_worlds
-        self.num_rows = 2 * num_worlds
+    def __init__(self, num_envs: int, *, mark: float, length: int = 5) -> None:
+        self.num_envs = num_envs
+        self.num_rows = 2 * num_envs
         self._mark = mark
         self._length = length
         rows = self.num_rows
@@ -43,7 +43,7 @@ class MarkedWorlds:
             active=np.ones(rows, np.bool_),
             failed=np.zeros(rows, np.bool_),
             mask=np.zeros((rows, 4), np.bool_),
-            state=np.zeros((num_worlds, 2), np.float32),
+            global_state=np.zeros((num_envs, 2), np.float32),
         )
         self._clock = self._age = 0
         self._sent: np.ndarray | None = None
@@ -74,7 +74,7 @@ class MarkedWorlds:
     def _write(self, *, reward: np.ndarray, is_over: bool, is_first: bool) -> None:
         now = self._now
         now.obs[:, 0], now.obs[:, 1], now.obs[:, 2] = self._mark, np.arange(self.num_rows), self._clock
-        now.state[:, 0], now.state[:, 1] = self._mark, np.arange(self.num_worlds)
+        now.global_state[:, 0], now.global_state[:, 1] = self._mark, np.arange(self.num_envs)
         now.reward[:] = reward
         now.terminated[:] = is_over
         now.first[:] = is_first
@@ -88,8 +88,8 @@ class MarkedWorlds:
     def restore(self, saved: Any) -> TimeStep:
         raise NotImplementedError
 
-    def statistics(self) -> WorldsStatistics:
-        return WorldsStatistics()
+    def statistics(self) -> VectorEnvStats:
+        return VectorEnvStats()
 
     def close(self) -> None: ...
 
