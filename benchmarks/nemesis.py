@@ -82,7 +82,7 @@ import sys
 from pathlib import Path
 import ludus
 from ludus.cli.main import main
-from ludus.remote import promotion, serving
+from ludus.serving import promotion, serving
 
 folder = Path(sys.argv[1])
 project = ["--project", str(folder.parent)]

@@ -33,7 +33,7 @@ def test_there_are_enough_and_each_has_a_name_of_its_own():
     floors = {mutant.file.removeprefix("src/ludus/").partition("/")[0] for mutant in LISTED}
     assert floors >= {
         "learn", "data", "rpc", "workers", "discovery", "launch", "services", "models", "gateway", "experiment",
-        "remote", "envs",
+        "serving", "trial", "envs",
     }  # fmt: skip
 
 

@@ -21,8 +21,8 @@ from ludus.data.actions import Discrete
 from ludus.data.spec import ArraySpec
 from ludus.learn.policies.policy import PolicySpec
 from ludus.learn.policies.served import ServedPolicy
-from ludus.remote.policy_actor import PolicyActor
-from ludus.remote.policy_trainer import train_policy
+from ludus.serving.policy_actor import PolicyActor
+from ludus.training.policy_trainer import train_policy
 
 GAME = Path(__file__).parent / "game.py"
 SETTINGS = {"num_epochs": 10, "minibatch_size": 256, "gamma": 0.98, "lam": 0.8, "learning_rate": 1e-3, "anneal": True}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ludus import fake as fake
     from ludus import launch as launch
     from ludus.discovery import name_resolve as name_resolve
     from ludus.envs.games import Games as Games
@@ -15,28 +16,27 @@ if TYPE_CHECKING:
     from ludus.gateway.session import Session as Session
     from ludus.program.program import Handle as Handle
     from ludus.program.program import Program as Program
-    from ludus.remote import fake as fake
-    from ludus.remote.actor import RemoteActor as RemoteActor
-    from ludus.remote.buffer import BatchBuffer as BatchBuffer
-    from ludus.remote.buffer import PrefetchBuffer as PrefetchBuffer
-    from ludus.remote.buffer import RemoteBuffer as RemoteBuffer
-    from ludus.remote.buffer import TorchTensorBuffer as TorchTensorBuffer
-    from ludus.remote.init import init as init
-    from ludus.remote.merge import merge as merge
-    from ludus.remote.model import RemoteModel as RemoteModel
-    from ludus.remote.model import get_torch_model_weights as get_torch_model_weights
-    from ludus.remote.model import set_torch_model_weights as set_torch_model_weights
-    from ludus.remote.trainer import RemoteTrainer as RemoteTrainer
-    from ludus.remote.trainer import all_reduce as all_reduce
-    from ludus.remote.trainer import rank as rank
-    from ludus.remote.trainer import should_stop as should_stop
-    from ludus.remote.trainer import world_size as world_size
-    from ludus.remote.training import TrainingRun as TrainingRun
-    from ludus.remote.training import evaluate as evaluate
-    from ludus.remote.training import resume as resume
-    from ludus.remote.training import train as train
     from ludus.rpc.client import RpcClient as RpcClient
     from ludus.rpc.server import RpcServer as RpcServer
+    from ludus.training.api import TrainingRun as TrainingRun
+    from ludus.training.api import evaluate as evaluate
+    from ludus.training.api import resume as resume
+    from ludus.training.api import train as train
+    from ludus.trial.init import init as init
+    from ludus.trial.named.actor import RemoteActor as RemoteActor
+    from ludus.trial.named.buffer import BatchBuffer as BatchBuffer
+    from ludus.trial.named.buffer import PrefetchBuffer as PrefetchBuffer
+    from ludus.trial.named.buffer import RemoteBuffer as RemoteBuffer
+    from ludus.trial.named.buffer import TorchTensorBuffer as TorchTensorBuffer
+    from ludus.trial.named.merge import merge as merge
+    from ludus.trial.named.model import RemoteModel as RemoteModel
+    from ludus.trial.named.model import get_torch_model_weights as get_torch_model_weights
+    from ludus.trial.named.model import set_torch_model_weights as set_torch_model_weights
+    from ludus.trial.named.trainer import RemoteTrainer as RemoteTrainer
+    from ludus.trial.named.trainer import all_reduce as all_reduce
+    from ludus.trial.named.trainer import rank as rank
+    from ludus.trial.named.trainer import should_stop as should_stop
+    from ludus.trial.named.trainer import world_size as world_size
     from ludus.trial.wait import run_until_asked_to_stop as run_until_asked_to_stop
     from ludus.workers.panel import WorkerControlPanel as WorkerControlPanel
     from ludus.workers.register import register as register
@@ -46,39 +46,39 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Actor": "ludus.gateway.actor",
-    "BatchBuffer": "ludus.remote.buffer",
+    "BatchBuffer": "ludus.trial.named.buffer",
     "Games": "ludus.envs.games",
     "Handle": "ludus.program.program",
-    "PrefetchBuffer": "ludus.remote.buffer",
+    "PrefetchBuffer": "ludus.trial.named.buffer",
     "Program": "ludus.program.program",
-    "RemoteActor": "ludus.remote.actor",
-    "RemoteBuffer": "ludus.remote.buffer",
-    "RemoteModel": "ludus.remote.model",
-    "RemoteTrainer": "ludus.remote.trainer",
+    "RemoteActor": "ludus.trial.named.actor",
+    "RemoteBuffer": "ludus.trial.named.buffer",
+    "RemoteModel": "ludus.trial.named.model",
+    "RemoteTrainer": "ludus.trial.named.trainer",
     "RpcClient": "ludus.rpc.client",
     "RpcServer": "ludus.rpc.server",
     "Session": "ludus.gateway.session",
     "Solver": "ludus.workers.solver",
-    "TorchTensorBuffer": "ludus.remote.buffer",
-    "TrainingRun": "ludus.remote.training",
+    "TorchTensorBuffer": "ludus.trial.named.buffer",
+    "TrainingRun": "ludus.training.api",
     "Worker": "ludus.workers.worker",
     "WorkerControlPanel": "ludus.workers.panel",
     "WorkerServer": "ludus.workers.server",
-    "all_reduce": "ludus.remote.trainer",
-    "evaluate": "ludus.remote.training",
-    "get_torch_model_weights": "ludus.remote.model",
-    "init": "ludus.remote.init",
-    "merge": "ludus.remote.merge",
-    "rank": "ludus.remote.trainer",
+    "all_reduce": "ludus.trial.named.trainer",
+    "evaluate": "ludus.training.api",
+    "get_torch_model_weights": "ludus.trial.named.model",
+    "init": "ludus.trial.init",
+    "merge": "ludus.trial.named.merge",
+    "rank": "ludus.trial.named.trainer",
     "register": "ludus.workers.register",
-    "resume": "ludus.remote.training",
+    "resume": "ludus.training.api",
     "run_until_asked_to_stop": "ludus.trial.wait",
-    "set_torch_model_weights": "ludus.remote.model",
-    "should_stop": "ludus.remote.trainer",
-    "train": "ludus.remote.training",
-    "world_size": "ludus.remote.trainer",
+    "set_torch_model_weights": "ludus.trial.named.model",
+    "should_stop": "ludus.trial.named.trainer",
+    "train": "ludus.training.api",
+    "world_size": "ludus.trial.named.trainer",
 }
-_MODULES = {"fake": "ludus.remote.fake", "launch": "ludus.launch", "name_resolve": "ludus.discovery.name_resolve"}
+_MODULES = {"fake": "ludus.fake", "launch": "ludus.launch", "name_resolve": "ludus.discovery.name_resolve"}
 
 __all__ = ["__version__", *sorted(_HOMES), *sorted(_MODULES)]
 

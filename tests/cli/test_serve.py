@@ -23,9 +23,9 @@ from ludus.errors import ConfigError
 from ludus.experiment.policy_session import _as_spec, decode_body
 from ludus.gateway.client import GameClient, GameError
 from ludus.models.versions.store import VersionStore
-from ludus.remote import promotion
-from ludus.remote.example_request import example_curl
-from ludus.remote.serving import serve, shares_of
+from ludus.serving import promotion
+from ludus.serving.example_request import example_curl
+from ludus.serving.serve import serve, shares_of
 
 CLIENTS = Path(__file__).parent.parent.parent / "clients"
 
@@ -114,9 +114,9 @@ def test_a_token_that_cannot_be_a_header_is_refused(tmp_path):
 def test_a_version_that_no_model_has_is_refused(version, tmp_path):
     VersionStore(tmp_path / "models").publish("other", {"w": np.zeros(2)}, number=0)
     with pytest.raises(ConfigError, match=f"no version '{version}' .*other: 0"):
-        serve(tmp_path, version=version, actor="ludus.remote.fake.actor:FakeActor")
+        serve(tmp_path, version=version, actor="ludus.fake.actor:FakeActor")
     with pytest.raises(ConfigError, match=f"no version '{version}'"):
-        serve(tmp_path, version="0", canary={version: 0.5}, actor="ludus.remote.fake.actor:FakeActor")
+        serve(tmp_path, version="0", canary={version: 0.5}, actor="ludus.fake.actor:FakeActor")
 
 
 @pytest.mark.parametrize("name", ["nofile", "."])
@@ -288,7 +288,7 @@ def test_a_version_that_was_chosen_stays_and_the_newer_one_is_named(tmp_path, ca
 def test_a_canary_without_its_tag_is_answered_with_the_command_that_makes_it(tmp_path):
     VersionStore(tmp_path / "models").publish("policy", {"w": np.zeros(2)}, number=0)
     with pytest.raises(ConfigError, match=f"ludus promote {tmp_path.name} --tag candidate"):
-        serve(tmp_path, version="0", canary={"candidate": 0.1}, actor="ludus.remote.fake.actor:FakeActor")
+        serve(tmp_path, version="0", canary={"candidate": 0.1}, actor="ludus.fake.actor:FakeActor")
 
 
 def test_a_policy_that_remembers_is_tried_in_a_session(tmp_path):

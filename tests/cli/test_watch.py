@@ -17,7 +17,7 @@ pytest.importorskip("pygame")
 
 from ludus import errors
 from ludus.experiment import half_blocks, recording, watching
-from ludus.remote import training
+from ludus.training import api as training
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

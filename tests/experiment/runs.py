@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from ludus.remote import training
+from ludus.training import api as training
 
 torch.set_num_threads(1)
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["ludus.experiment.wiring", "ludus.remote.training", "gymnasium"])
+_PROCESSES.set_forkserver_preload(["ludus.experiment.wiring", "ludus.training.api", "gymnasium"])
 
 
 def start(function: Callable[..., None], *args: Any, **kwargs: Any) -> BaseProcess:

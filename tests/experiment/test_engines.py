@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ludus.remote import training
 from ludus.telemetry.metrics_file import read_metrics
+from ludus.training import api as training
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 SMALL = {

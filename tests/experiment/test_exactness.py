@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ludus.experiment.training import Training
-from ludus.remote import training
 from ludus.telemetry.metrics_file import read_metrics
+from ludus.training import api as training
 
 from . import runs
 

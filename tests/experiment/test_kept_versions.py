@@ -14,7 +14,7 @@ from ludus.experiment.wiring import MODEL, make_policy_spec
 from ludus.learn.policies.policy import Policy
 from ludus.models.service import ModelService
 from ludus.models.versions.store import VersionStore
-from ludus.remote import training
+from ludus.training import api as training
 from ludus.workers.server import WorkerServer
 
 from . import runs

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ludus.remote import training
 from ludus.telemetry.metrics_file import read_metrics
+from ludus.training import api as training
 
 from . import runs
 

@@ -18,7 +18,7 @@ from ludus.experiment.config import resolve
 from ludus.experiment.player import Player, load_player
 from ludus.experiment.training import write_trial
 from ludus.learn.policies.policy import Policy
-from ludus.remote import training
+from ludus.training import api as training
 
 torch.set_num_threads(1)
 

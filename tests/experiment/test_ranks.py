@@ -21,8 +21,8 @@ from ludus.experiment import wiring
 from ludus.experiment.config import Config, resolve
 from ludus.learn.algorithms.learner import Learner, Sample
 from ludus.learn.policies.policy import Policy
-from ludus.remote import training
 from ludus.services.trainer.ranks import TorchRanks
+from ludus.training import api as training
 
 from . import runs
 

@@ -23,9 +23,9 @@ from ludus.experiment.config import resolve
 from ludus.experiment.evaluation import Evaluation
 from ludus.experiment.flows.report import Report
 from ludus.experiment.training import Training, load_config, write_trial
-from ludus.remote import training as runs
 from ludus.services.simulator.episodes import Episode
 from ludus.telemetry.metrics_file import read_metrics
+from ludus.training import api as runs
 
 torch.set_num_threads(1)
 GAMES = Path(__file__).parents[1] / "services" / "simulator" / "marked_envs.py"

@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 import ludus
-from ludus import errors
+from ludus import errors, fake
 from ludus.data.spec import ArraySpec, validate
+from ludus.fake.process import UsageMeter, is_here, listeners
 from ludus.gateway.actor import Actor
 from ludus.gateway.client import GameClient
-from ludus.remote import fake
-from ludus.remote.fake.process import UsageMeter, is_here, listeners
 from ludus.testing.gateways import CountingActor, CuttingProxy, EchoActor, serving
 
 # ---- FakeActor
@@ -266,5 +265,5 @@ def test_what_goes_wrong_with_a_fake_buffer_is_raised() -> None:
 
 
 def test_fakes_for_games_do_not_load_torch() -> None:
-    code = "import sys; from ludus.remote.fake import FakeActor, FakeGamecore; sys.exit('torch' in sys.modules)"
+    code = "import sys; from ludus.fake import FakeActor, FakeGamecore; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

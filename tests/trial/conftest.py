@@ -1,1 +1,1 @@
-from remote.conftest import trial as trial
+from trial.named.conftest import trial as trial

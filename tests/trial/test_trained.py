@@ -27,7 +27,7 @@ from ludus.gateway.client import GameClient
 from ludus.learn.policies.policy import PolicySpec
 from ludus.learn.policies.served import ServedPolicy
 from ludus.models.versions.store import VersionStore
-from ludus.remote import promotion
+from ludus.serving import promotion
 from ludus.trial import current as trials
 from ludus.trial import trained
 

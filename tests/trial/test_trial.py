@@ -17,7 +17,7 @@ from ludus.program import folder as folders
 from ludus.program.program import Program
 from ludus.trial import current as trials
 from ludus.workers.register import register
-from remote.drivers import finish, is_alive, mentioning, read_line, start, wait_until
+from trial.named.drivers import finish, is_alive, mentioning, read_line, start, wait_until
 
 JOIN_AND_PUSH = """
 import sys, ludus

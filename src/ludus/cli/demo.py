@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _learn(lesson: Lesson, folder: Path, *, seed: int, seconds: float) -> dict[str, Any] | None:
     """Train until it is good, has had its steps, or time is up; None if time was up."""
-    from ludus.remote import training  # brings torch
+    from ludus.training import api as training  # brings torch
 
     began = time.time()
     with progress.Progress(lesson.settings["steps"]) as shown:

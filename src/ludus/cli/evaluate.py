@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     folder = find(args.trial, project=args.project).path
-    from ludus.remote import training  # brings torch
+    from ludus.training import api as training  # brings torch
 
     chosen = asdict(_Episodes()) | options.given_options(args, _Episodes())
     result = training.evaluate(folder, project=args.project, env=args.env, model=args.model, **chosen)

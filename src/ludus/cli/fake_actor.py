@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ludus.cli import options
+from ludus.fake.actor import FakeActor
 from ludus.gateway.client import check_header
 from ludus.gateway.gateway import GatewayOptions
 from ludus.gateway.session_core import SessionLimits
 from ludus.options import option
-from ludus.remote.fake.actor import FakeActor
 
 __all__ = ["add_arguments", "run"]
 

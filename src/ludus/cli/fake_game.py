@@ -12,7 +12,7 @@ from ludus import errors
 from ludus.cli import options
 from ludus.cli.conformance import trust
 from ludus.command_line import command_line
-from ludus.remote.fake.gamecore import FakeGamecore, LoadReport
+from ludus.fake.gamecore import FakeGamecore, LoadReport
 
 __all__ = ["add_arguments", "run"]
 

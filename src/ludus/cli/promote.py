@@ -24,7 +24,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ludus.remote import promotion
+    from ludus.serving import promotion
     from ludus.trial import trained
 
     folder = find(args.trial, project=args.project).path

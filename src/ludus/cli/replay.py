@@ -55,8 +55,8 @@ def _actor(args: argparse.Namespace, head: dict[str, Any]) -> Any:
     """The actor class as it is now, with the arguments that it was served with, in its trial."""
     from ludus.launch import spec as specs
     from ludus.program.folder import TrialFolder
-    from ludus.remote.init import init
-    from ludus.remote.serving import load_actor
+    from ludus.serving.serve import load_actor
+    from ludus.trial.init import init
 
     folder = TrialFolder(Path(head.get("trial", "")))
     made: Any = None

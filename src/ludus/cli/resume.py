@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     is_clipped = envs_by_name.clips_rewards(train.get("env", "?"), env_args)
 
     def start(on_progress: outcome.OnProgress, on_status: outcome.OnStatus) -> outcome.Run:
-        from ludus.remote import training  # brings torch
+        from ludus.training import api as training  # brings torch
 
         began = outcome.process_began()
         return training.resume(

@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ludus.remote import promotion
+    from ludus.serving import promotion
 
     folder = find(args.trial, project=args.project).path
     number = promotion.rollback(folder, args.model, tag=args.tag)

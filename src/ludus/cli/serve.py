@@ -21,7 +21,7 @@ from ludus.options import option
 from ludus.trial.find import find
 
 if TYPE_CHECKING:
-    from ludus.remote.model import RemoteModel
+    from ludus.trial.named.model import RemoteModel
 
 __all__ = ["add_arguments", "parse_arguments", "parse_canaries", "parse_canary", "run"]
 
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     expect_installed("torch", extra="train")
     expect_installed("uvloop", "httptools", extra="serve")
-    from ludus.remote.serving import serve
+    from ludus.serving.serve import serve
     from ludus.trial import current as trials
     from ludus.trial import wait
 
@@ -108,8 +108,8 @@ def _describe(
     if args.actor is not None:
         share = "".join(f", {tag} for {part:.4g} of new sessions" for tag, part in canary.items())
         return [f"serving {folder.name} ({args.version}{share}) at {url}; Ctrl-C ends it"]
-    from ludus.remote.example_request import example_curl
-    from ludus.remote.model import RemoteModel
+    from ludus.serving.example_request import example_curl
+    from ludus.trial.named.model import RemoteModel
 
     model = RemoteModel(args.model)
     numbers = {tag: _number(model, tag) for tag in (args.version, *canary)}

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     train = config.train
 
     def start(on_progress: outcome.OnProgress, on_status: outcome.OnStatus) -> outcome.Run:
-        from ludus.remote import training  # brings torch
+        from ludus.training import api as training  # brings torch
 
         began = outcome.process_began()
         return training.train(

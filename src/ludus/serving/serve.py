@@ -18,11 +18,11 @@ from ludus.gateway.router import Router
 from ludus.gateway.session import FOLLOW
 from ludus.models.definition import ModelFolder
 from ludus.models.versions.store import LATEST, VersionStore
-from ludus.remote import promotion
-from ludus.remote.actor import RemoteActor
-from ludus.remote.model import RemoteModel
-from ludus.remote.policy_actor import PolicyActor
+from ludus.serving import promotion
+from ludus.serving.policy_actor import PolicyActor
 from ludus.trial import trained
+from ludus.trial.named.actor import RemoteActor
+from ludus.trial.named.model import RemoteModel
 from ludus.trial.trained import MODEL
 
 __all__ = ["load_actor", "publish_trained", "serve", "shares_of", "trust_trial"]

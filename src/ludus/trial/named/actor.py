@@ -23,10 +23,10 @@ from ludus.gateway.http.limits import HttpLimits
 from ludus.gateway.record import Recorder
 from ludus.gateway.session_core import SessionLimits
 from ludus.launch.run import Run
-from ludus.remote.held_port import HeldPort
 from ludus.trial import current as trials
 from ludus.trial import services
 from ludus.trial.driver import Stage
+from ludus.trial.held_port import HeldPort
 
 __all__ = ["RemoteActor"]
 

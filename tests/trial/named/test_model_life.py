@@ -19,10 +19,9 @@ import pytest
 import torch
 
 import ludus
-from ludus import errors
-from ludus.remote import fake
-from ludus.remote.model import RemoteModel
+from ludus import errors, fake
 from ludus.trial import current as trials
+from ludus.trial.named.model import RemoteModel
 
 ROW = np.ones(4, np.float32)
 

@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ludus import errors
+from ludus.fake.process import Usage, UsageMeter, is_here, listeners
 from ludus.gateway.client import GameError, Place
 from ludus.gateway.client.aio import AsyncGameClient
 from ludus.gateway.loop import new_event_loop
-from ludus.remote.fake.process import Usage, UsageMeter, is_here, listeners
 
 __all__ = ["FakeGamecore", "LoadReport"]
 

@@ -22,8 +22,8 @@ from ludus.gateway import session as sessions
 from ludus.gateway.session import Session
 from ludus.models.service import ModelService
 from ludus.program import Program, RestartPolicy
-from ludus.remote import model as models
-from ludus.remote.model import RemoteModel, get_torch_model_weights
+from ludus.trial.named import model as models
+from ludus.trial.named.model import RemoteModel, get_torch_model_weights
 from ludus.workers.remote import Remote
 
 IMAGE = np.arange(2 * 6 * 6, dtype=np.uint8).reshape(2, 6, 6)

@@ -18,7 +18,7 @@ from ludus.experiment.player import Player
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.policies.policy import PolicySpec
 from ludus.learn.policies.served import ServedPolicy
-from ludus.remote.policy_actor import PolicyActor
+from ludus.serving.policy_actor import PolicyActor
 from ludus.trial import current as trials
 
 POLICY = PolicySpec(obs=ArraySpec((2,), np.float32, -1.0, 1.0), action=Discrete(3))
@@ -77,7 +77,7 @@ def test_a_recurrent_policy_plays_as_a_player_does_and_keeps_state_and_return(
     policy = ServedPolicy(RECURRENT)
     ludus.RemoteModel("recurrent", policy, forward_args=policy.example(), local_mode=True)
     values: dict[str, float] = {}
-    monkeypatch.setattr("ludus.remote.policy_actor.merge", values.__setitem__)
+    monkeypatch.setattr("ludus.serving.policy_actor.merge", values.__setitem__)
     actor, player = PolicyActor("recurrent", "recurrent", num_steps=4, greedy=True), Player(policy)
     observations = np.random.default_rng(0).uniform(-1, 1, (7, 2)).astype(np.float32)
     actions, states = [], []

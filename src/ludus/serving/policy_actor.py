@@ -9,9 +9,9 @@ from ludus.data.trajectory import TrajectoryWriter
 from ludus.errors import DataError
 from ludus.experiment.policy_session import PolicySession
 from ludus.learn.policies.served import ServedPolicy
-from ludus.remote.buffer import RemoteBuffer
-from ludus.remote.merge import merge
-from ludus.remote.model import RemoteModel
+from ludus.trial.named.buffer import RemoteBuffer
+from ludus.trial.named.merge import merge
+from ludus.trial.named.model import RemoteModel
 
 __all__ = ["PolicyActor"]
 

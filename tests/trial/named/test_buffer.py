@@ -17,8 +17,8 @@ import pytest
 
 import ludus
 from ludus import errors
-from ludus.remote.buffer import SLICE_S, Buffer, _Push
 from ludus.trial import current as trials
+from ludus.trial.named.buffer import SLICE_S, Buffer, _Push
 
 from .drivers import read_line, start, wait_until
 

@@ -103,7 +103,7 @@ def reduce_many(folder: str) -> None:
     found = {name: (reduced(value, "sum"), reduced(value, "mean")) for name, value in values.items()}
     if ludus.rank() == 0:
         Path(folder, "found").write_text(repr(found))
-    from ludus.remote.policy_trainer import train_policy
+    from ludus.training.policy_trainer import train_policy
 
     try:
         train_policy("model", "buffer")
@@ -172,11 +172,11 @@ def test_a_trainer_gets_its_arguments_and_the_trial(trial: trials.Trial) -> None
         trainer.wait()
     trainer.train(train=note, folder=str(trial.folder), rate=0.5)
     assert trainer.wait(60)
-    result = eval((trial.folder / "result").read_text())
+    result = eval((trial.folder / "arguments").read_text())
     assert result == ({"rate": 0.5}, str(trial.folder), False, 0, 1)
     trainer.train(train=note, folder=str(trial.folder), rate=0.25)
     assert trainer.wait(60), "once it is done it can train again"
-    assert "0.25" in (trial.folder / "result").read_text()
+    assert "0.25" in (trial.folder / "arguments").read_text()
 
 
 def test_a_stopped_trainer_comes_back_from_its_loop(trial: trials.Trial, tmp_path: Path) -> None:

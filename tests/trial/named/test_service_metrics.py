@@ -21,9 +21,9 @@ from ludus import errors
 from ludus.cli import main as cli
 from ludus.experiment.sent_metrics import SentMetrics
 from ludus.gateway.client import GameClient
-from ludus.remote import training
 from ludus.telemetry.metrics import Windows
 from ludus.telemetry.metrics_file import axis_of, read_metrics
+from ludus.training import api as training
 from ludus.trial import current as trials
 from ludus.trial.metrics import TrialMetrics
 

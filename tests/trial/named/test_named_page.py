@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "named.md"
+PAGE = Path(__file__).parents[3] / "docs" / "named.md"
 
 
 def test_the_example_trains_and_ends(tmp_path: Path) -> None:

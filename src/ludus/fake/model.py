@@ -17,11 +17,11 @@ import numpy as np
 
 from ludus import errors
 from ludus.data.nest import Nest
+from ludus.fake.made_up import as_specs, make_up
 from ludus.gateway import session as sessions
 from ludus.models.settings import ModelSettings
 from ludus.models.stats import KernelStats
 from ludus.models.versions.store import Version, check_tag
-from ludus.remote.fake.made_up import as_specs, make_up
 
 __all__ = ["FakeModel"]
 

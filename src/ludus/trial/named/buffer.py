@@ -23,10 +23,10 @@ from typing import Any
 
 from ludus import errors
 from ludus.data.nest import Nest
-from ludus.remote.adapters import SLICE_S, BatchBuffer, Buffer, PrefetchBuffer, TorchTensorBuffer
 from ludus.rpc.aio import AsyncRpcClient
 from ludus.rpc.client import Pending, wait_any
 from ludus.rpc.link import Link
+from ludus.services.buffer.adapters import SLICE_S, BatchBuffer, Buffer, PrefetchBuffer, TorchTensorBuffer
 from ludus.trial import current as trials
 from ludus.trial.driver import check_count, check_name
 

@@ -231,7 +231,7 @@ def _run(
 
     trainings.write_trial(folder.path, config)
     if not config.is_embedded:
-        from ludus.remote import spread
+        from ludus.training import spread
 
         ended_with = spread.run(config, folder, written, began=began, on_progress=on_progress, on_status=on_status)
         return TrainingRun(folder.path, ended_with)

@@ -13,11 +13,11 @@ import pytest
 
 import ludus
 from ludus import errors
-from ludus.remote import merge as merging
 from ludus.telemetry.metrics import RESERVED, Window, Windows
 from ludus.telemetry.metrics_file import MetricsWriter, axis_of, read_last_metrics, read_metrics
 from ludus.trial import current as trials
 from ludus.trial.metrics import TrialMetrics
+from ludus.trial.named import merge as merging
 
 from .drivers import finish, start
 

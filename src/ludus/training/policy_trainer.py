@@ -18,11 +18,11 @@ from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.learner import Learner
 from ludus.learn.policies.served import ServedPolicy
 from ludus.options import replace
-from ludus.remote.buffer import RemoteBuffer
-from ludus.remote.merge import merge
-from ludus.remote.model import RemoteModel
-from ludus.remote.trainer import should_stop, world_size
 from ludus.services.buffer.fifo import FifoStats, Item
+from ludus.trial.named.buffer import RemoteBuffer
+from ludus.trial.named.merge import merge
+from ludus.trial.named.model import RemoteModel
+from ludus.trial.named.trainer import should_stop, world_size
 
 __all__ = ["train_policy"]
 

@@ -12,11 +12,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ludus.remote.fake.actor import FakeActor as FakeActor
-    from ludus.remote.fake.buffer import FakeBuffer as FakeBuffer
-    from ludus.remote.fake.gamecore import FakeGamecore as FakeGamecore
-    from ludus.remote.fake.gamecore import LoadReport as LoadReport
-    from ludus.remote.fake.model import FakeModel as FakeModel
+    from ludus.fake.actor import FakeActor as FakeActor
+    from ludus.fake.buffer import FakeBuffer as FakeBuffer
+    from ludus.fake.gamecore import FakeGamecore as FakeGamecore
+    from ludus.fake.gamecore import LoadReport as LoadReport
+    from ludus.fake.model import FakeModel as FakeModel
 
 __all__ = ["FakeActor", "FakeBuffer", "FakeGamecore", "FakeModel", "LoadReport"]
 

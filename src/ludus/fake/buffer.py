@@ -16,7 +16,7 @@ import numpy as np
 
 from ludus import errors
 from ludus.data.nest import Nest
-from ludus.remote.fake.made_up import as_specs, make_up
+from ludus.fake.made_up import as_specs, make_up
 
 __all__ = ["FakeBuffer"]
 
@@ -66,7 +66,7 @@ class FakeBuffer:
 
     def start(self) -> None:
         if self._buffer is None:
-            from ludus.remote.buffer import RemoteBuffer  # brings the buffer's service
+            from ludus.trial.named.buffer import RemoteBuffer  # brings the buffer's service
 
             self._buffer = RemoteBuffer(self.name)
         self._thread.start()

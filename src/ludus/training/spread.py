@@ -22,7 +22,7 @@ from ludus.services.trainer.service_host import ServiceHost
 from ludus.trial import counting, metrics
 
 if TYPE_CHECKING:
-    from ludus.remote.held_port import HeldPort
+    from ludus.trial.held_port import HeldPort
 
 __all__ = ["run"]
 
@@ -86,7 +86,7 @@ def run(
 
 def _hold_port(config: Config, folder: trials.TrialFolder) -> HeldPort:
     """Raises `ConfigError` if it is taken: before any process is started."""
-    from ludus.remote.held_port import HeldPort  # brings what only gateways need
+    from ludus.trial.held_port import HeldPort  # brings what only gateways need
 
     options = wiring.gateway_options(config, folder.path)
     return HeldPort(options, wiring.GATEWAY, num_workers=config.num_simulators)

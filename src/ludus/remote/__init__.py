@@ -1,1 +1,0 @@
-"""What a user's script holds: `train` and the run it returns."""

@@ -1,0 +1,1 @@
+"""`ludus serve`: a trained policy behind sessions; which version `production` is."""

@@ -1,0 +1,1 @@
+"""`ludus.train`, `resume` and `evaluate`: a run in this process, or spread over many."""

@@ -1,0 +1,1 @@
+"""What a script declares in its trial by name: models, buffers, actors, trainers, metrics."""

@@ -1,0 +1,1 @@
+from trial.named.conftest import trial as trial
