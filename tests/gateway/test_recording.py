@@ -25,7 +25,7 @@ class Counter(Actor):
     def start(self, session, data):
         self.total = len(data)
         session.pin("m", 7)
-        return b"started"
+        return b"begun"
 
     async def tick(self, data):
         await asyncio.sleep(0)

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ludus.discovery.state import MemoryNames
 
 from ludus import errors, launch
 from ludus.data import nest as nests
+from ludus.discovery.memory import MemoryNames
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.policies.policy import Policy, PolicySpec
 from ludus.models.client import ModelClient

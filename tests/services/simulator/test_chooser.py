@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ludus.discovery.state import MemoryNames
 
 from ludus import envs
 from ludus.data import nest as nests
+from ludus.discovery.memory import MemoryNames
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.policies.policy import Policy, PolicySpec
 from ludus.models.client import ModelClient

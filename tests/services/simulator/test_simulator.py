@@ -186,13 +186,13 @@ def test_the_rows_of_an_env_that_raised_are_void_and_counted() -> None:
     assert count >= num_void
     assert "the game broke" in last
     assert returns
-    assert {(episode.total, episode.length) for episode in returns} == {(10.0, 10)}, "parts of episodes are not told"
+    assert {(episode.total, episode.length) for episode in returns} == {(10.0, 10)}, "parts of episodes are not counted"
     simulator.close()
 
 
 def test_envs_of_ones_own_that_give_no_finite_numbers_are_named() -> None:
     vector_env = MarkedVectorEnv(1, mark=float("nan"))
-    with pytest.raises(EnvError, match="marked gave what nothing can be learnt from: the observation holds nan"):
+    with pytest.raises(EnvError, match="marked returned invalid values: the observation holds nan"):
         simulate([vector_env]).collect(0)
 
 

@@ -26,7 +26,7 @@ class Episode:
 def mark_void(segment: Segment, rows: NDArray[np.bool_]) -> None:
     """Their envs raised and were restarted: nothing is learnt from these rows, and a log forgets what they had.
 
-    It is told by an episode that begins twice in a row, at the first two entries: else none does.
+    It is marked by an episode that begins twice in a row, at the first two entries: else none does.
     """
     segment.active[:, rows] = False
     segment.first[:2, rows] = True
@@ -36,7 +36,7 @@ class EpisodeLog:
     """Adds up, row by row, across the segments of one simulator.
 
     Of a row that is void (`mark_void`) all is forgotten; the episode that goes on from there is known in part only, so
-    it is not told either.
+    it is not counted either.
     """
 
     def __init__(self, num_rows: int) -> None:

@@ -34,7 +34,7 @@ _WAIT_S = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatorSettings:
-    """What a simulator's process is told."""
+    """The settings of a simulator's process."""
 
     make_groups: Callable[[], list[VectorEnv]]
     policy: PolicySpec

@@ -124,7 +124,7 @@ class Simulator:
         for group in self._groups:
             self._look(group, segment, self._num_steps, failed)
         if fault := self._validator.fault(nests.leaves(segment.obs), segment.reward):
-            raise EnvError(f"{self.spec.name} returned {fault}. The run ends; fix the environment")
+            raise EnvError(f"{self.spec.name} returned invalid values: {fault}. The run ends; fix the environment")
         if failed.any():
             mark_void(segment, failed)
             self._num_dropped += int(failed.sum())
@@ -179,7 +179,7 @@ class Simulator:
         )
 
     def failures(self) -> tuple[int, str]:
-        """How many envs raised, and what was told of the last one."""
+        """How many envs raised, and the message of the last one."""
         stats = [group.vector_env.statistics() for group in self._groups]
         return sum(s.num_failures for s in stats), next((s.last_failure for s in stats if s.last_failure), "")
 
