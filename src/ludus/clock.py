@@ -32,7 +32,7 @@ class SystemClock:
 
 
 class FakeClock:
-    """A clock that moves only when told: `advance`, or a `wait`, which passes its whole timeout at once."""
+    """A clock that moves only when asked to: `advance`, or a `wait`, which passes its whole timeout at once."""
 
     def __init__(self, start: float = 0.0) -> None:
         self._now = start

@@ -55,7 +55,7 @@ from ludus.data.nest import Nest
 __all__ = ["EnvSpec", "NameCallback", "Names", "TimeStep", "VectorEnv", "VectorEnvStats", "Watch", "WorkerStatus"]
 
 NameCallback = Callable[[str, "str | None"], None]
-"""Told `(name, value)` when a name appears or changes and `(name, None)` when it is gone."""
+"""Called with `(name, value)` when a name appears or changes and `(name, None)` when it is gone."""
 
 
 class Watch(Protocol):
@@ -113,8 +113,8 @@ class Names(Protocol):
     def watch_names(self, names: str | Sequence[str], callback: NameCallback) -> Watch:
         """Call `callback` at every change of these names; a name that ends in `/` stands for all names below it.
 
-        The present state is told first, as if it had just appeared (a plain name that does not exist is told as
-        `None`). Callbacks come from one background thread, in order. Quick changes may be told as one: the last.
+        The present state is reported first, as if it had just appeared (a plain name that does not exist as
+        `None`). Callbacks come from one background thread, in order. Quick changes may be reported as one: the last.
         A callback that raises is logged and does not end the watch.
         """
         ...
@@ -166,7 +166,7 @@ class EnvSpec:
     obs: Nest  # a nest of `ArraySpec`s, of one agent
     action: ActionSpec
     agents: tuple[str, ...] = ("agent",)
-    global_state: Nest = None  # a nest of `ArraySpec`s of the whole env, where it tells
+    global_state: Nest = None  # a nest of `ArraySpec`s, if the env has a global state
     has_mask: bool = False
 
 
@@ -177,7 +177,7 @@ class TimeStep:
     `reward`, `terminated` and `truncated` tell what the last action led to; all else is about now. When an episode
     ends, `obs` is its final observation and `active` is false; the step after that ignores the row's action, has no
     reward, and is the `first` of the next episode. In envs where agents take turns, or leave before the others,
-    `active` is false for those who cannot act now; a reward that comes to them meanwhile counts for what they did last.
+    `active` is false for those who cannot act now; a reward that they get then counts for their last action.
     The arrays may be used again by the next `step`; copy what is to be kept.
     """
 
@@ -205,7 +205,7 @@ class VectorEnvStats:
 class VectorEnv(Protocol):
     """A group of `num_envs` copies of one env, stepped together; single-agent envs have one agent.
 
-    `send` begins a step and `recv` ends it, so that another group can be tended meanwhile; `step` is both.
+    `send` begins a step and `recv` ends it, so that another group can be served in between; `step` is both.
     """
 
     spec: EnvSpec

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print one row for each worker. Returns 0 if all of them did as told, 1 if any did not."""
+    """Print one row for each worker. Returns 0 if all of them obeyed, 1 if any did not."""
     if bool(args.settings) != (args.action == "reconfigure"):
         print("ludus ctl: reconfigure needs --set KEY=VALUE, and nothing else takes it", file=sys.stderr)
         return 2
@@ -137,11 +137,11 @@ def _judge(
 
 
 def _left(panel: panels.WorkerControlPanel, outcome: panels.Outcome, until: float) -> panels.Outcome:
-    """A worker that went before its answer was sent did as it was told, too."""
+    """A worker that exited before its answer was sent has obeyed, too."""
     while isinstance(outcome.error, (errors.Unreachable, errors.OutcomeUnknown)):
         try:
             is_there = outcome.worker in panel.auto_connect()
-        except errors.DiscoveryError:  # and with the last of them, whoever knew where they are
+        except errors.DiscoveryError:  # the name service left with the last of them
             is_there = False
         if not is_there:
             return panels.Outcome(outcome.worker)

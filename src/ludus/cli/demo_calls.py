@@ -271,7 +271,7 @@ def _sum_up(console: Console, seen: Seen) -> int:
             f"and answered calls {seen.back_at - seen.killed_at:.1f} s after the kill."
         )
         console.print(
-            f"Meanwhile the other two answered {went_on:,} calls; the longest wait of any player was "
+            f"While it was down, the other two answered {went_on:,} calls; the longest wait of any player was "
             f"{seen.most('longest_s') * 1e3:.0f} ms. Calls asked again, because their replica died: "
             f"{seen.total('num_asked_again'):.0f}."
         )

@@ -77,7 +77,7 @@ def _row(trial: results.TrialSummary, *, has_matches: bool) -> list[text.Text]:
 
 
 def _is_by_rules(trial: results.TrialSummary, value: float) -> bool:
-    """In a zero-sum game the mean return of all agents is 0, whoever wins."""
+    """In a zero-sum game the mean return of all agents is always 0."""
     return trial.vs_random is not None and abs(value) < 1e-6
 
 

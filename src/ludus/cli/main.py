@@ -124,7 +124,7 @@ def _parsers(wanted: str | None) -> tuple[argparse.ArgumentParser, argparse.Argu
 def entry() -> NoReturn:
     """The console script: run one command and leave at once.
 
-    Taking apart all that torch has loaded takes half a second that nobody needs; what wants to be told of the end is.
+    Unloading all of torch takes half a second that nobody needs; handlers registered for the exit still run.
     """
     garbage.collect_seldom()
     logging.getLogger().addHandler(error_report.ConsoleHandler())

@@ -85,7 +85,7 @@ def show_episodes(
     recording: Recording | None = None,
     out: TextIO | None = None,
 ) -> list[float]:
-    """Play an episode for each seed: drawn, if `out` is a terminal, and told in a line. Returns each one's return.
+    """Play an episode for each seed: drawn, if `out` is a terminal, and summed up in a line. Returns each one's return.
 
     Of several agents the mean is returned. An episode of more than `max_steps` is left there.
     """

@@ -26,7 +26,7 @@ MAX_DIMS = 64
 MAX_PACKED_BYTES = 1 << 16
 MAX_ITEMSIZE = (1 << 31) - 1  # a C int in NumPy
 
-# A zero multiple (`M8[0s]`) is a dtype to NumPy and a division by zero to whoever computes with it.
+# A zero multiple (`M8[0s]`) is a dtype to NumPy and a division by zero in any computation with it.
 _TYPESTRING = re.compile(
     r"[<>|][biufcSUV][0-9]{1,10}|[<>][mM]8(\[([1-9][0-9]{0,9})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
 )

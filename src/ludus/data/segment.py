@@ -130,7 +130,7 @@ class Segment:
             raise DataError("cannot concatenate zero segments: their fields are unknown")
         first = segments[0]
         if any(not np.array_equal(other.version, first.version) for other in segments):
-            # rows of several versions: the oldest is told for all, so that the lag is never told too small
+            # rows of several versions: the oldest stands for all, so that the lag is never understated
             version = np.minimum.reduce([segment.version for segment in segments])
         else:
             version = first.version

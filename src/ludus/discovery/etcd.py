@@ -184,7 +184,7 @@ class EtcdStore:
 
 
 class _WatchFeed:
-    """A thread that reads etcd's watch stream; whatever comes, and a stream restarted, means: look again."""
+    """A thread that reads etcd's watch stream; any event, or a restarted stream, means: look again."""
 
     def __init__(self, client: HttpClient, roots: Sequence[str]) -> None:
         self._client = client

@@ -1,6 +1,6 @@
 """`file:///folder`: names in a folder that all processes share, on one machine or over a network file system.
 
-    folder/.lock           held (flock) by whoever writes
+    folder/.lock           held (flock) by the writer
     folder/a/b/@           the record of the name a/b, as JSON
 
 A record is written beside its place and renamed into it, so nobody ever reads half of one; readers take no

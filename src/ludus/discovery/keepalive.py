@@ -33,7 +33,7 @@ class KeepAlive:
 
     `renew` answers `False` when somebody else has the name now: the lease is let go, with a warning. When it
     raises `DiscoveryError` (the backend is out of reach) it is tried again until it works: a lease that
-    lapsed meanwhile is put back. The thread starts with the first lease and ends with `close`.
+    lapsed in between is put back. The thread starts with the first lease and ends with `close`.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class KeepAlive:
             return {name: lease.record for name, lease in self._leases.items()}
 
     def close(self) -> None:
-        """End the thread. The leases are left to whoever holds this."""
+        """End the thread. The leases are left to the owner of this object."""
         with self._lock:
             self._closed = True
             self._leases.clear()
@@ -85,7 +85,7 @@ class KeepAlive:
             self._thread.join()
 
     def renew_due(self) -> float:
-        """Renew what is due; says in how many seconds the next lease will be."""
+        """Renew every lease whose time has come; returns the seconds until the next."""
         now = self._clock.now()
         with self._lock:
             due = [(name, lease) for name, lease in self._leases.items() if lease.due <= now]

@@ -2,7 +2,7 @@
 
 key = names.worker("chess", "monday", "policy/0")    # 'chess/monday/worker/policy/0'
 names.worker_name(key)                               # 'policy/0'
-own.watch_names(names.below(names.worker_root("chess", "monday")), told)
+own.watch_names(names.below(names.worker_root("chess", "monday")), on_change)
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     server.start()
     names = connect(server.url)          # in any process that can reach it
 
-Watchers are told at once: they leave a call at the server that is answered when something changes.
+Watchers are notified at once: they leave a call at the server that is answered when something changes.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class RegistryServer:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            # First only listen: no lease must lapse before the renewals that have arrived meanwhile are counted.
+            # First only listen: no lease must lapse before the renewals that have already arrived are counted.
             step_s = min(_STEP_S, self._table.seconds_to_lapse())
             self._server.handle_requests(0, timeout_s=step_s)
             self._clock.tick(step_s)

@@ -34,7 +34,7 @@ class Table:
         self._rows: dict[str, _Row] = {}
         self._version = 0
         self._changes: deque[tuple[int, str]] = deque(maxlen=_NUM_REMEMBERED)
-        self.changed = threading.Condition()  # held over every operation, told of every change
+        self.changed = threading.Condition()  # held over every operation, notified of every change
         self._next_lapse = float("inf")  # no lease lapses before; may be too early, never too late
 
     def put(self, name: str, record: Record, *, replace: bool) -> bool:

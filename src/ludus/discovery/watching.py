@@ -33,9 +33,9 @@ class PollFeed:
 
 
 class Watcher:
-    """One `watch_names`: a thread that compares what it reads with what it has told.
+    """One `watch_names`: a thread that compares what it reads with what it last reported.
 
-    While the backend is out of reach nothing is told; what changed meanwhile is told afterwards.
+    While the backend is out of reach nothing is reported; changes made by then are reported afterwards.
     """
 
     def __init__(self, store: Store, names: Sequence[str], callback: NameCallback, *, resync_s: float) -> None:

@@ -20,7 +20,7 @@ RAISED = (Exception, SystemExit)
 
 
 def expect_own(error: BaseException) -> None:
-    """Raise the error again if it is not the env's own: the handler of a signal that came meanwhile has exited."""
+    """Raise the error again if it is not the env's own: the handler of a signal has exited."""
     if isinstance(error, SystemExit):
         handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
         if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__)):

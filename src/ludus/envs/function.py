@@ -56,7 +56,7 @@ def make(name: str, num_envs: int, *, num_threads: int, kwargs: dict[str, Any]) 
 
 
 def _single_env(name: str, env: Any) -> SingleEnv:
-    """Which library an object belongs to is told by what it has; only that library is imported."""
+    """An object's library is recognised by its attributes; only that library is imported."""
     if hasattr(env, "possible_agents"):
         from ludus.envs import pettingzoo
 

@@ -47,7 +47,7 @@ def make(name: str, num_envs: int, *, num_threads: int, kwargs: dict[str, Any]) 
 
 
 def single_env_of(name: str, env: Any) -> SingleEnv:
-    """An environment of either kind as a `SingleEnv`. It is reset, to see what its agents are told."""
+    """An environment of either kind as a `SingleEnv`. It is reset, to see what its agents observe."""
     return TurnEnv(name, env) if hasattr(env, "agent_iter") else ParallelAgentsEnv(name, env)
 
 

@@ -40,7 +40,7 @@ class TurnEnv:
         self._env.close()
 
     def _show(self, rows: TimeStep) -> bool:
-        """Write what the last move led to, and go on to whoever can move. True if nobody can."""
+        """Write what the last move led to, and go on to the next agent that can move. True if none can."""
         env, agents = self._env, self._agents
         for agent in env.agents:
             row = agents.index[agent]

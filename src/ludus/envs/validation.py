@@ -1,4 +1,4 @@
-"""Whether what envs give can be learnt from: rewards and floats that are finite, choices that their space has."""
+"""Validates what envs return: rewards and floats must be finite, choices must be in their space."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MANY = 1 << 20  # numbers: of these a call costs little, and as many ones would
 
 
 class Validator:
-    """Made for a nest of `ArraySpec`s; told the leaves of observations, of any number of rows, and their rewards."""
+    """Checks the leaves of observations, of any number of rows, and their rewards against a nest of `ArraySpec`s."""
 
     def __init__(self, obs: Nest) -> None:
         specs = list(enumerate(zip(nests.paths(obs), nests.leaves(obs), strict=True)))

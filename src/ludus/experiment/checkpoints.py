@@ -128,7 +128,7 @@ class CheckpointStore:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was ever saved here: neither a file nor a list of any. What is there may yet be unsound."""
+        """Whether nothing was ever saved here: neither a file nor a list of any. What is there may still be invalid."""
         return not self._names()
 
     def steps(self) -> list[int]:

@@ -47,7 +47,7 @@ _TRAINER_UP_S = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class GameSettings:
-    """What a gateway worker is told."""
+    """The settings of a gateway worker."""
 
     policy: PolicySpec
     has_mask: bool
@@ -61,7 +61,7 @@ class SegmentVersions:
     """The policy, run by a kernel in this process: a session keeps its version until `renew`, at its segment's end.
 
     One whose game asked for a number or a tag keeps that to its end; one that asked to `follow` has the newest in each
-    step. A version that is gone, because many newer ones were made meanwhile, is replaced by the newest.
+    step. A version that is gone, because many newer ones were published, is replaced by the newest.
     """
 
     def __init__(self, name: str, versions: VersionStore | FarVersions, kernel: KernelThreads) -> None:

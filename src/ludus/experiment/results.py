@@ -150,7 +150,7 @@ def _status(folder: Path, *, is_ended: bool, is_saved: bool) -> Status:
 
 
 def _is_driven(folder: Path) -> bool:
-    """Whether the process that `trial.json` names still runs, as far as can be told from here."""
+    """Whether the process that `trial.json` names still runs, as far as this host can see."""
     trial = _read_json(folder / "trial.json")
     if not trial or trial.get("ended") is not None:
         return False

@@ -46,7 +46,7 @@ class Line:
     async def push(self, segment: Segment) -> None:
         """Have it queued, once the segment before it is. So a session is at most one segment ahead of its trainer."""
         if self._sending is not None and not self._sending.done():
-            await asyncio.wait([self._sending])  # whoever is cancelled meanwhile does not cancel that
+            await asyncio.wait([self._sending])  # a cancelled caller does not cancel the sending
         if self._is_closed:
             return
         self._number += 1

@@ -29,7 +29,7 @@ _Line = tuple[int, dict[str, float]]
 
 class SentMetrics:
     """Writes as `MetricsWriter` does, by calls to worker `driver/0`. `write` never waits: one call is on its way at a
-    time, and what comes meanwhile goes with the next. No line is written twice; one is lost only with a process.
+    time, and what comes during one goes with the next. No line is written twice; one is lost only with a process.
     """
 
     def __init__(self, folder: Path, *, resume_step: int | None = None, age_s: float = 0.0) -> None:

@@ -34,7 +34,7 @@ class StatusReporter:
         self._thread = threading.Thread(target=self._run, name="ludus-status", daemon=True)
 
     def look(self) -> None:
-        """One look, by whoever is its thread."""
+        """One look, called by the watching thread."""
         seen, now = self._look(), self._clock.now()
         if seen != self._seen:
             self._seen, self._since = seen, now

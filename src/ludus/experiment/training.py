@@ -77,7 +77,7 @@ class Training:
 
     With `ranks`, each of them has one; what only time can tell, the first decides for all. `agents` are those of each
     env; their rows are side by side. Games are evaluated in turns, when all steps are done: they may keep a run
-    waiting, and it can be stopped meanwhile. `open_metrics`: where metrics go.
+    waiting, and it can be stopped during that. `open_metrics`: where metrics go.
     """
 
     def __init__(
@@ -410,7 +410,7 @@ class Training:
     # --- the end
 
     def keep_last(self) -> None:
-        """Write the last checkpoint. A run that was asked to stop meanwhile is stopped: `finish` is left to a resume.
+        """Write the last checkpoint. A run that was asked to stop by then is stopped: `finish` is left to a resume.
 
         One that cannot be written does not cost the result: `save_error` in it will say so.
         """

@@ -33,7 +33,7 @@ Frame = NDArray[np.uint8]  # [height, width, 3]
 
 _USUAL_FPS = 30.0
 _MOST_STEPS = 100_000
-_ARCADE_FPS, _ARCADE_SKIP = 60.0, 4  # the console's; and for how many frames ALE plays an action, unless told otherwise
+_ARCADE_FPS, _ARCADE_SKIP = 60.0, 4  # the console's; and for how many frames ALE plays an action by default
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,7 +71,7 @@ class FakeActor(Actor):
         cls, port: int = 8000, *, options: GatewayOptions | None = None, host: str = "127.0.0.1", **config: Any
     ) -> GatewayThread:
         """A server of it in a thread of this process, to be used by `with`, or by `start` and `stop`."""
-        cls(**config)  # what is wrong with it is told here, not to the first game
+        cls(**config)  # an error is raised here, not to the first game
         return GatewayThread(lambda: cls(**config), options or GatewayOptions(host=host, port=port))
 
 

@@ -93,7 +93,7 @@ class FakeBuffer:
     def _live(self) -> None:
         try:
             self._push()
-        except Exception as error:  # told by `stop` and `join`
+        except Exception as error:  # raised by `stop` and `join`
             self._error = error
 
     def _push(self) -> None:

@@ -76,7 +76,7 @@ class UsageMeter:
 def _holds(folder: Path, inodes: set[str]) -> bool:
     try:
         return any(os.readlink(entry.path) in inodes for entry in os.scandir(folder))
-    except OSError:  # another user's, or gone meanwhile
+    except OSError:  # another user's, or already gone
         return False
 
 

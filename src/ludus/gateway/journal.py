@@ -224,7 +224,7 @@ def read_journal(path: Path) -> Iterator[Record]:
         inode = _inode(path)
         segments = [*(each for each in _closed_segments(path) if _inode(each) != inode), path]
         records = [list(read_records(segment)) for segment in segments]
-        if _inode(path) == inode:  # otherwise the worker has switched to another segment meanwhile
+        if _inode(path) == inode:  # otherwise the worker has switched to another segment
             break
     carried = {record[1]: record for record in records[0] if record[0].startswith("=")}
     yield from (("+", session, run, when) for sign, session, run, when in carried.values() if sign == "=+")

@@ -83,7 +83,7 @@ class Port:
                 with worker:
                     socket.send_fds(worker, [b"l"], [self._socket.fileno()])
                     self.num_lent += 1
-            except OSError as error:  # the worker died meanwhile, or this process has no more files: the next will ask
+            except OSError as error:  # the worker has died, or this process has no more files: the next will ask
                 _LOG.warning("a port could not be lent: %s", error)
                 time.sleep(_LEND_AGAIN_S)
 

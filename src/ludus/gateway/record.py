@@ -41,7 +41,7 @@ class Recorded(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Recorder:
-    """An observer of sessions. What it was told is in the file when it returns, as far as the process is concerned.
+    """An observer of sessions. What it observed is in the file when it returns, as far as the process is concerned.
 
     Raises `OSError` if it cannot be written; then nothing of it is there, and what follows can be read.
     """

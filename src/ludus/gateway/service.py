@@ -1,7 +1,7 @@
 """The gateway as a worker: its event loop is a thread of its own, and it is controlled like any other worker.
 
 The main thread has nothing to do with steps. It shows that the process lives (`beat.py`), and sees to it that an event
-loop that is held up does not stay so: in the end the worker is replaced. New connections go to others meanwhile.
+loop that is held up does not stay so: in the end the worker is replaced. Until then, new connections go to others.
 """
 
 from __future__ import annotations

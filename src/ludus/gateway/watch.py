@@ -85,7 +85,7 @@ class Watch:
         try:
             os.kill(pulse.pid, signal.SIGKILL)
         except ProcessLookupError:
-            _LOG.info("%s (pid %d) has ended meanwhile", worker, pulse.pid)
+            _LOG.info("%s (pid %d) has already ended", worker, pulse.pid)
 
 
 class LoopWatch:

@@ -122,7 +122,7 @@ def _write_end(folder: folders.TrialFolder, worker: str, end: supervisor.End, pi
     content = json.dumps(asdict(end)).encode()
     try:
         folders.write_private(folder.end_file(worker), content)
-    except OSError as error:  # a full disk, perhaps: the driver is told by the pipe
+    except OSError as error:  # a full disk, perhaps: the driver learns of it by the pipe
         _LOG.error("how this worker ended cannot be written to %s: %s", folder.path, error)
         pipe.send(END_MARK + content + b"\n")
 

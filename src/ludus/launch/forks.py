@@ -85,7 +85,7 @@ class Forks:
         on_start: Callable[[int], None],
         on_end: Callable[[int], None],
     ) -> None:
-        """`on_start` and `on_end` are told the ids of template processes."""
+        """`on_start` and `on_end` are called with the ids of template processes."""
         self._folder = folder
         self._environment = dict(environment)
         self._modules = list(modules)

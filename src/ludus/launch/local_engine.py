@@ -60,7 +60,7 @@ def launch(
     trial, project: the run's folder is `project/trial`; without a name, one is made from the time.
     names_url: a name service to use instead of the registry that this process would host.
     listen_host: what the workers' servers bind to; anything but loopback needs a `secret`.
-    on_event: told of starts, crashes and ends, from the supervisor's thread.
+    on_event: called with starts, crashes and ends, from the supervisor's thread.
     within: a trial that is there already, to run this program in beside others. Instead of all that says where.
     is_held: the caller holds the lock of the folder `project/trial` already (`program.lock.driving`).
     """
@@ -291,7 +291,7 @@ class _Pulse:
 
 
 class _Process:
-    """One worker process; `ended` is told how it ended."""
+    """One worker process; `ended` is called with how it ended."""
 
     def __init__(
         self,
@@ -417,7 +417,7 @@ class _Threads:
 
 
 class _Thread:
-    """One worker thread; `ended` is told how it ended."""
+    """One worker thread; `ended` is called with how it ended."""
 
     def __init__(
         self, spec: specs.WorkerSpec, log_file: Path, names: core.Names, ended: Callable[[supervisor.End], None]

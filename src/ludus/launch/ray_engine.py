@@ -76,7 +76,7 @@ def launch(
     secret: what the workers' traffic is encrypted with; without it, one is made up for this run.
     runtime_env: Ray's, for code and packages that the cluster's machines do not have.
     max_placement_s: a worker for which no machine is found in this time has failed.
-    within: as for `launch.local`; whoever made that trial has called `connected`. is_held: as for `launch.local`.
+    within: as for `launch.local`; the maker of that trial has called `connected`. is_held: as for `launch.local`.
     """
     program.validate()
     ray = _import_ray()
@@ -133,7 +133,7 @@ def _connect(
     options: dict[str, Any] = {"address": address}
     if address is None:
         # Of its own cluster a program gets the CPUs it asks for, as it would from `launch.local`. Ray left to itself
-        # would look for a cluster that somebody else began here, and refuse to be told of CPUs.
+        # would look for a cluster that somebody else started here, and refuse a number of CPUs.
         wanted = sum(node.replicas * node.resources.cpus for node in program.nodes) if program is not None else 0.0
         num_cpus = max(os.cpu_count() or 1, math.ceil(wanted))
         options = {"address": "local", "num_cpus": num_cpus, "include_dashboard": False}
@@ -258,7 +258,7 @@ class _Cluster:
 
 
 class _Actor:
-    """One worker's actor; `ended` is told how the worker ended."""
+    """One worker's actor; `ended` is called with how the worker ended."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class _Actor:
         died_on: MutableMapping[str, str],
         warnings: relay.WarningRelay,
     ) -> None:
-        """`died_on` is told of the machine if the process dies, or the machine with it."""
+        """`died_on` is called with the machine if the process dies, or the machine with it."""
         self._ray = ray
         self._actor = actor
         self._spec = spec

@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 class Place:
     """A trial that is there already, in which runs can be started beside each other.
 
-    Whoever made it keeps its names and its trial.json, handles signals, and says when it has ended. `reserves`: whether
+    Its maker keeps its names and its trial.json, handles signals, and says when it has ended. `reserves`: whether
     an engine that places workers should count their CPUs.
     """
 

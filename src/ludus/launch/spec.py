@@ -1,4 +1,4 @@
-"""What a worker's process is told: by a private file on one host, by Ray to another; never over a socket of ours."""
+"""A worker's settings, sent by a private file on one host, by Ray to another; never over a socket of ours."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def make_specs(
     host: str,
     secret: str | None,
 ) -> dict[str, WorkerSpec]:
-    """What each worker of the program is told, by its name."""
+    """The spec of each worker of the program, by its name."""
     made = {}
     for node in program.nodes:
         payload = pack(node)

@@ -269,7 +269,7 @@ class Supervisor:
         self._wake.set()
 
     def step(self) -> float | None:
-        """Do all that is due. Returns the seconds until something else is, or None if only an event can bring it."""
+        """Do what has come up. Returns the seconds until something else will, or None if only an event can bring it."""
         with self._lock:
             self._take_ends()
             if self._stage is _Stage.RUNNING:
@@ -425,7 +425,7 @@ class Supervisor:
         first_line = end.reason.splitlines()[0] if end.reason else "without a reason"
         brief = f"crashed as before ({num} times so far in {life.node!r}). {sequel}" if num > 1 else ""
         is_barren = life.has_worked is False and not life.has_ever_worked and not end.is_external
-        if num == 1 and is_barren and self._stage is _Stage.RUNNING:  # all of it is told if it is given up on
+        if num == 1 and is_barren and self._stage is _Stage.RUNNING:  # reported in full if given up on
             brief = f"crashed: {first_line} (before it did any work). {sequel}"
         self._events.append(
             Event(
@@ -439,7 +439,7 @@ class Supervisor:
         )
 
     def _has_peer_at_work(self, life: _Life) -> bool:
-        """Whether another replica of its node does its work meanwhile."""
+        """Whether another replica of its node does its work until then."""
         return life.is_expendable and any(
             peer.node == life.node and peer is not life and peer.phase is Phase.RUNNING and peer.is_hopeful
             for peer in self._lives.values()

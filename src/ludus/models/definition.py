@@ -116,7 +116,7 @@ class ModelFolder:
             known = ModelSettings() if is_new else self.settings()
             changed = known.changed(settings)
             store = VersionStore(self.folder, keep=changed.keep)
-            if is_new and not store.latest(self.name):  # whoever was killed before it was whole left a version 0
+            if is_new and not store.latest(self.name):  # a maker killed half-way left a version 0
                 store.publish(self.name, weights, number=store.rewind(self.name, None))
             else:
                 self.check(store.get(self.name)[1], weights)
@@ -131,7 +131,7 @@ class ModelFolder:
 
         Once for each checkpoint: what is published later, by scripts or by the run itself, stays the newest. `number`:
         what the run, which publishes its versions itself, calls these weights; `None`: it does not, so it is the next.
-        `settings` hold if the model is new. After a kill on the way it is done by whoever comes next.
+        `settings` hold if the model is new. After a kill on the way the next caller does it.
         """
         weights = as_arrays(definition.module)
         packed = self._pack(definition)

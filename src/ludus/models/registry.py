@@ -49,7 +49,7 @@ def find(folder: Path, name: str) -> NamedModel:
 
 
 def forget(folder: Path) -> None:
-    """Close all models of a folder. Whoever asks for one of them later has it made again."""
+    """Close all models of a folder. One that is asked for later is made again."""
     with _lock:
         known = [_models.pop(key) for key in list(_models) if key[0] == str(folder)]
     for each in known:

@@ -1,4 +1,4 @@
-"""One call of a model on its way through the kernel, and who is told the outcome."""
+"""One call of a model on its way through the kernel, and who gets the outcome."""
 
 from __future__ import annotations
 

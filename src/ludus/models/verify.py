@@ -169,7 +169,7 @@ def choose(
 ) -> tuple[Backend, Verification]:
     """The backend that is asked for, if it can be had and gives what eager does; of "auto", the fastest that does.
 
-    What is refused is told in the log and in the report, and eager runs instead.
+    What is refused is in the log and in the report, and eager runs instead.
     """
     eager = prepare("eager", source)
     if asked == "eager":

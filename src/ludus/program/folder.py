@@ -59,7 +59,7 @@ class TrialRecord:
 
     @property
     def is_live(self) -> bool:
-        """Whether its driver still runs, as far as can be told from here."""
+        """Whether its driver still runs, as far as this host can see."""
         if self.ended is not None:
             return False
         return self.driver_host != os.uname().nodename or is_alive(self.driver_pid, self.driver_start)

@@ -48,7 +48,7 @@ class Resources:
 class RestartPolicy:
     """When a crashed worker is started again: after `backoff_s`, doubled at each crash up to `max_backoff_s`.
 
-    More than `max_restarts` crashes within `window_s` end the run, unless another replica of the node serves meanwhile.
+    More than `max_restarts` crashes within `window_s` end the run, unless another replica of the node still serves.
     So do three deaths before a first unit of work. `max_restarts=0` ends it at the first crash; None: there is no limit
     for a worker that has ever worked.
 
@@ -282,7 +282,7 @@ def _has_run(cls: type) -> bool:
 
 
 def _check_arguments(name: str, cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """A missing or misspelt argument is told where it was written, not by a crash in a process of its own."""
+    """A missing or misspelt argument is reported where it was written, not by a crash in a process of its own."""
     try:
         signature = inspect.signature(cls)
     except (TypeError, ValueError):  # some classes written in C have none

@@ -88,7 +88,7 @@ class Gathering(Generic[T]):
         return max(0.0, self._pending[0][0] + self.policy.straggler_s - now)
 
     def take(self, now: float) -> list[T]:
-        """The next batch, if one is due."""
+        """The next batch, if its time has come."""
         due = self.due_in(now)
         if due is None or due > 0:
             return []

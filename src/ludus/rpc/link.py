@@ -57,7 +57,7 @@ class Link:
     ) -> None:
         """`on_not_run` is offered the calls that could not be run here; true means that it took them over.
 
-        `on_slow` is told of calls that have not been answered at their `move_at`.
+        `on_slow` is called with calls that have not been answered at their `move_at`.
         """
         self.address = address
         self.load = 0

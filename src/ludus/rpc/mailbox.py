@@ -5,7 +5,7 @@ awake; otherwise the socket. Writing a slot is a copy and a flag, without a syst
 server lie side by side on a board, so that it sees with one look whether anybody wrote.
 
 A receiver that falls asleep clears its `awake` flag and then looks once more; a sender that has written looks at the
-flag once more and, when it finds it cleared, rings through the socket. Whoever comes second sees what the first did:
+flag once more and, when it finds it cleared, rings through the socket. The second to come sees what the first did:
 between its store and its look each passes a full memory fence (`with self._fence: pass`; taking a lock is an atomic
 read-modify-write).
 """

@@ -368,7 +368,7 @@ class RpcServer:
                 count += len(batch)
                 self._run_batch(name, command, batch)
                 if command.gathering is not None and command.gathering.policy.max_batch > 1:
-                    break  # see first what has arrived meanwhile
+                    break  # see first what has arrived by now
         return count
 
     def _run_batch(self, name: str, command: Command, batch: list[Arrived]) -> None:
@@ -408,7 +408,7 @@ class RpcServer:
             return
         frames.insert(0, messages.encode(messages.Reply(call.seq, len(self._inbox))))
         arrived.peer.send(frames)
-        self._ledger.finish(call.client, call.seq, frames)  # the caller is at work again meanwhile
+        self._ledger.finish(call.client, call.seq, frames)  # the caller is at work again by now
 
     def _fail(self, arrived: Arrived, error: BaseException) -> None:
         self._num_failed += 1

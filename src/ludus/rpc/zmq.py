@@ -104,7 +104,7 @@ class _ZmqPeer:
         self._listener.send(self._identity, frames)
 
     def begin(self, slot: int, seq: int) -> None:
-        """A mark on another host cannot be read after a kill: callers are told that the outcome is unknown."""
+        """A mark on another host cannot be read after a kill: callers learn that the outcome is unknown."""
 
 
 class ZmqListener:

@@ -143,7 +143,7 @@ def _check_versions(folder: Path, wanted: Iterable[str], models: Collection[str]
 
 
 def _check_certificate(cert: str | None, key: str | None) -> None:
-    if not cert or not key:  # one without the other is told by the gateway's options
+    if not cert or not key:  # the gateway's options report one without the other
         return
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")

@@ -28,7 +28,7 @@ Description = str | Mapping[str, str] | None
 """What a metric is, in words; or which aggregates of it are wanted, each with words of its own."""
 
 _PLAIN = ("avg", "sum", "cnt", "min", "max", "std")
-_STATISTICS = frozenset(PREFIX + name for name in (*_PLAIN, *(f"p{percent}" for percent in range(1, 100))))
+_AGGREGATES = frozenset(PREFIX + name for name in (*_PLAIN, *(f"p{percent}" for percent in range(1, 100))))
 _MAX_SAMPLES = 512  # of a window, for its percentiles
 _MAX_WINDOWS = 10_000  # labels of ever new values would fill the memory
 
@@ -50,9 +50,9 @@ def check_description(desc: Mapping[str, str]) -> None:
     """Raise `ConfigError` unless every key is an aggregate."""
     if not isinstance(desc, Mapping):
         raise errors.ConfigError(f"desc is words, or a dict of aggregates with words for each, not {desc!r}")
-    if desc.keys() <= _STATISTICS:
+    if desc.keys() <= _AGGREGATES:
         return
-    unknown = min(str(key) for key in desc.keys() - _STATISTICS)
+    unknown = min(str(key) for key in desc.keys() - _AGGREGATES)
     known = [PREFIX + name for name in (*_PLAIN, "p50", "p95", "p99")]
     raise errors.ConfigError(f"desc has {unknown!r}, which is no aggregate. {spelling.nearest(unknown, known)}")
 

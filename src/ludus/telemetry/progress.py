@@ -33,7 +33,7 @@ class Progress:
     """How far a run is. `is_live`: draw in place; by default, if standard error is a terminal. `return_label`: what the
     return of training is called.
 
-    Nothing is drawn between updates, and no thread is started: a run costs what it is told. `status` says what a run is
+    Nothing is drawn between updates, and no thread is started: a run costs its updates. `status` says what a run is
     doing that has no news; it may be called from another thread than `update`.
     """
 
@@ -105,7 +105,7 @@ class Progress:
             self._stream.write("   ".join(words) + "\n")
             self._stream.flush()
 
-    # --- what is told
+    # --- what is shown
 
     def _position(self) -> str:
         return f"{self._step:,} of {self._total:,} steps ({min(1.0, self._step / self._total):.0%})"

@@ -21,7 +21,7 @@ __all__ = ["RelayHandler", "WarningRelay"]
 
 _LOG = logging.getLogger(__name__)
 _OWN = "ludus"
-_TOLD_BY_THE_DRIVER = "ludus.launch"  # how a worker ended
+_LOGGED_BY_THE_DRIVER = "ludus.launch"  # how a worker ended
 _MAX_CHARS = 16_000
 _REPEAT_AFTER_S = 60.0
 _MAX_WARNINGS, _PERIOD_S = 40, 3600.0
@@ -34,7 +34,7 @@ class RelayHandler(logging.Handler):
         super().__init__(logging.WARNING)
         self.setFormatter(logging.Formatter("%(message)s"))
         self.addFilter(logging.Filter(_OWN))
-        self._not_sent = logging.Filter(_TOLD_BY_THE_DRIVER)
+        self._not_sent = logging.Filter(_LOGGED_BY_THE_DRIVER)
         self._send = send
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -33,7 +33,7 @@ Starter = Callable[..., LeaseHolder]
 
 _PATIENCE_S = 10.0
 _NOTIFIED_WITHIN_S = 0.5
-_SILENCE_S = 0.25  # what would be told by then is not told
+_SILENCE_S = 0.25  # a change not reported by then is not reported
 
 
 class NamesConformance:
@@ -436,10 +436,10 @@ class Recorder:
             raise RuntimeError("this callback always raises; the test wants it so")
 
     def expect(self, state: dict[str, str | None], *, within_s: float = _PATIENCE_S) -> None:
-        """Wait until the watcher has been told of exactly this."""
+        """Wait until the watcher was notified of exactly this."""
         deadline = time.monotonic() + within_s
         while dict(self.calls) != state:
-            assert time.monotonic() < deadline, f"told of {self.calls} within {within_s:g} s, not of {state}"
+            assert time.monotonic() < deadline, f"notified of {self.calls} within {within_s:g} s, not of {state}"
             time.sleep(0.01)
 
 

@@ -30,7 +30,7 @@ class RawStep(NamedTuple):
     reward: dict[int, float]
     terminated: dict[int, bool]
     truncated: dict[int, bool]
-    mask: dict[int, Any]  # what is allowed next, of agents that are told
+    mask: dict[int, Any]  # what is allowed next, of agents that have a mask
 
 
 class Raw(Protocol):
@@ -137,7 +137,7 @@ class RawAgents:
         )
 
     def _move(self, act: Any) -> RawStep:
-        """Of whoever's turn it is."""
+        """Of the agent whose turn it is."""
         env = self._env
         here = {agent: self._row[agent] for agent in env.agents if not self._has_left(agent)}
         env.step(act)

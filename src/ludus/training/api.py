@@ -31,7 +31,7 @@ __all__ = ["TrainingRun", "evaluate", "resume", "train"]
 
 _LOG = logging.getLogger(__name__)
 _NUM_COMPARED = 20
-_TOLD = {"algorithm", "env", "seed", "steps", "seconds", "steps_per_second", "weights_hash", "trial"}  # by every result
+_RESULT_KEYS = {"algorithm", "env", "seed", "steps", "seconds", "steps_per_second", "weights_hash", "trial"}
 
 OnProgress = Callable[[int, dict[str, float]], None]
 OnStatus = Callable[[str], None]
@@ -68,7 +68,7 @@ def train(
 
     `env` is the name of an environment, or `Games`, which call: docs/games.md.
 
-    `on_progress(step, values)` is told a few times a second; `on_status("busy: update, 4.1 s")`, from any thread, what
+    `on_progress(step, values)` comes a few times a second; `on_status("busy: update, 4.1 s")`, from any thread, what
     is under way while there is no progress. Interrupted (Ctrl-C), it ends the update that is under way, writes a
     checkpoint and raises `KeyboardInterrupt`; `resume` goes on from there. Raises `ConfigError` and `EnvError` before
     anything is started, and `ProgramError` if a trial of that name is running.
@@ -278,7 +278,7 @@ def _run(
 
 
 def _mark(folder: folders.TrialFolder, config: configs.Config) -> None:
-    """Say who drives the trial, so that nobody else does meanwhile."""
+    """Say who drives the trial, so that nobody else does at the same time."""
     folder.save(folders.TrialRecord.own(folder.path, experiment="train", names_url="memory://", engine="embedded"))
     folder.save_program({"program": "train", "nodes": [], "edges": [], "config": config.to_json()})
 
@@ -300,4 +300,4 @@ def _read_result(folder: Path) -> dict[str, Any] | None:
         result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
-    return result if isinstance(result, dict) and result.keys() >= _TOLD else None
+    return result if isinstance(result, dict) and result.keys() >= _RESULT_KEYS else None

@@ -140,14 +140,14 @@ class Driver:
             return [one.run for one in self._started if stage in (None, one.stage)]
 
     def note_failure_reported(self, run: launch.Run) -> None:
-        """Somebody has been told why this run failed, and has seen to it: the trial goes on."""
+        """The caller knows why this run failed and has handled it: the trial goes on."""
         with self._lock:
             for one in self._started:
                 one.is_failure_reported |= one.run is run
 
     @property
     def failure(self) -> errors.ProgramError | None:
-        """Why the first run was ended that failed and nobody has been told of."""
+        """Why the first run failed that was not reported yet."""
         with self._lock:
             return next(
                 (one.run.failure for one in self._started if one.run.failure and not one.is_failure_reported), None

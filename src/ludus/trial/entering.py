@@ -1,6 +1,6 @@
 """Three ways into a trial: to drive it, to join it, to be one of its workers.
 
-Whoever drives holds the lock of the trial's folder for as long as it does, so no second process drives beside it,
+The driver holds the lock of the trial's folder for as long as it drives, so no second process drives beside it,
 whatever became of trial.json, which says where the names of a running trial are.
 """
 
@@ -47,7 +47,7 @@ def adopt() -> Trial | None:
 
 
 def enter(project: Path, trial: str | None, *, engine: str, secret: str | None, join: bool) -> Trial:
-    """Drive the trial if its lock is free, else join whoever drives it; without `join`, refuse.
+    """Drive the trial if its lock is free, else join its driver; without `join`, refuse.
 
     Of several processes that come at once one drives, and the others join it when it can be joined. One that comes
     while the driver ends waits, and drives.

@@ -1,4 +1,4 @@
-"""The port of gateway workers, held by the process that starts them: lent to each, whoever is killed or replaced.
+"""The port of gateway workers, held by the process that starts them: lent to each, even if one is replaced.
 
 with HeldPort(options, "gateway", num_workers=2) as held:       # raises if the port is taken, before anything starts
     run = launch.local(program, …)

@@ -3,7 +3,7 @@
     ludus.init(project="./pong", trial="ppo-1")            # the folder ./pong/ppo-1
 
 The first process that calls it is the driver: it hosts the name service, starts workers and ends with all of them.
-Another that calls it with the same names meanwhile joins. In a worker it is there by itself.
+Another that calls it with the same names while it runs joins. In a worker it is there by itself.
 """
 
 from __future__ import annotations

@@ -266,4 +266,4 @@ class MetricsService:
         return {}
 
     def close(self) -> None:
-        """There is nothing to close: whoever made the metrics closes them."""
+        """There is nothing to close: the owner of the metrics closes them."""

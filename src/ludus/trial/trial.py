@@ -252,7 +252,7 @@ class Trial:
             while names.find_subtree(joined) and time.monotonic() < until:
                 time.sleep(0.01)
         except errors.DiscoveryError as error:
-            _LOG.warning("the processes of the trial cannot be told that it stops: %s", error)
+            _LOG.warning("the processes of the trial cannot be notified that it stops: %s", error)
 
     def leave_to_parent(self) -> None:
         """This process was forked: the trial stays its parent's. Nothing of it is closed here, or can be used."""

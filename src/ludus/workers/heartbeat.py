@@ -220,7 +220,7 @@ class _Sign:
                 server.show_held_up(wanted)
                 shown = wanted
             except errors.DiscoveryError as error:
-                _LOG.debug("callers cannot be told that the loop is held up, or turns again: %s", error)
+                _LOG.debug("callers cannot be notified that the loop is held up, or turns again: %s", error)
                 if self._is_closed:
                     return  # its lease lapses
 

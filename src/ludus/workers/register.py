@@ -27,7 +27,7 @@ _MARK = "__ludus_command__"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Registration:
-    """What `@register` was told."""
+    """The arguments of `@register`."""
 
     response: bool = True
     batching: Batching = dataclasses.field(default_factory=Batching)

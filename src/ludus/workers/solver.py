@@ -335,7 +335,7 @@ class _ParkingLot:
         return len(self._parked)
 
     def park(self, pending: Pending) -> bool:
-        """Keep the call until `release`; false when a replica appeared meanwhile."""
+        """Keep the call until `release`; false when a replica has appeared."""
         with self._guard:
             pending.link = self
             self._parked[pending.seq] = pending

@@ -37,9 +37,9 @@ class SegmentBuffer(Protocol):
 class AsyncFlow:
     """An update is made of `batch_segments` segments, or more until `batch_steps` steps are in them.
 
-    `publish` is told each new version. With `ranks`, all of them take their turns together.
+    `publish` is called with each new version. With `ranks`, all of them take their turns together.
 
-    While no segments come, it is told the newest again: somebody may have deleted it, and simulators wait for it.
+    While no segments come, it gets the newest again: somebody may have deleted it, and simulators wait for it.
     `num_agents`: of each env; their rows are side by side. `waits_for` is what status lines call its source.
     `waits_together`: ranks ask each other every moment whether all have a batch. Otherwise one that has its batch
     waits for the others within the update, for as long as a sum over ranks may take; games may stay away for longer.

@@ -78,7 +78,7 @@ class EmbeddedSource:
 
 
 class SyncFlow:
-    """`turn` is one round. `publish` is told each new version, where others wait for it.
+    """`turn` is one round. `publish` is called with each new version, where others wait for it.
 
     `num_agents`: of each env; their rows are side by side.
     """

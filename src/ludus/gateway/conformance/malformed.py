@@ -171,7 +171,7 @@ def _refused(subject: Subject, data: bytes, status: int, code: str, what: str) -
 
 
 def _send_until_refused(wire: Wire, part: bytes, total: int) -> bool:
-    """Send up to `total` bytes; False if the server hung up meanwhile, so that its answer may be lost."""
+    """Send up to `total` bytes; False if the server hung up before the end, so that its answer may be lost."""
     try:
         for _ in range(total // len(part)):
             wire.send(part)

@@ -84,7 +84,7 @@ def lease(subject: Subject) -> None:
     idle, busy = subject.play(), subject.play()
     idle.start()
     busy.start()
-    for number in (1, 2):  # meanwhile the other one's lease runs out
+    for number in (1, 2):  # during this, the other one's lease runs out
         time.sleep(lease_s * 0.6)
         expect(busy.step("tick", number), 200, what=f"a tick {lease_s * 0.6:.1f} s after the one before")
     time.sleep(lease_s * 0.3)

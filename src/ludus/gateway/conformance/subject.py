@@ -20,7 +20,7 @@ EMPTY: Mapping[str, str] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What is known of the server. The limits are those of the protocol unless told otherwise.
+    """What is known of the server. The limits are those of the protocol by default.
 
     `data` is sent with each step: something that the actor takes. `lease_s`: the server's lease; without it the rule on
     leases is skipped. `slow`: wait until the server cuts off a slow request, after `request_s`.

@@ -164,7 +164,7 @@ class Answers:
         if self.transport.can_write_eof():
             self.transport.write_eof()
             asyncio.get_running_loop().call_later(_LINGER_S, self.transport.abort)
-        else:  # TLS, whose end cannot be told apart from its connection's
+        else:  # TLS, whose end looks like its connection's
             self.transport.close()
 
 

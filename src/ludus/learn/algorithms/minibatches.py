@@ -1,4 +1,4 @@
-"""Minibatches of a sample: of single steps, or of whole rows where state or the loss runs along time."""
+"""Minibatches of a sample: of single steps, or of whole rows where state or loss run along time."""
 
 from __future__ import annotations
 

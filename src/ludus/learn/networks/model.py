@@ -4,7 +4,7 @@ The contract of a model, ours or a user's, is that of an `nn.Module` with
 
     forward(obs) -> (outputs [N, num_outputs], value [N])
 
-for a nest of tensors `[N, ...]`, with any N. A model with state has an attribute `state_spec`, a nest of `ArraySpec`s
+for a nest of tensors `[N, ...]`, with any N. A recurrent model has an attribute `state_spec`, a nest of `ArraySpec`s
 of one row, and takes time-major observations `[T, R, ...]`:
 
     forward(obs, state, first) -> (outputs [T, R, num_outputs], value [T, R], state)

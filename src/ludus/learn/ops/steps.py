@@ -1,8 +1,8 @@
 """What each step of a segment is, for estimators that look ahead: see the conventions of time in `data/segment.py`.
 
 A row acts, or it has ended (the step after an episode, whose observation is the final one), or it waits: it is
-another's turn, and rewards that come meanwhile belong to what the row did last, as if they had come at once: a row's
-own acts make an ordinary sequence of steps, whoever moves in between. With `U[t]` for what follows an action, as seen
+another's turn, and rewards that come during it belong to what the row did last, as if they had come at once: a row's
+own acts make an ordinary sequence of steps, without those of others. With `U[t]` for what follows an action, as seen
 from the step after it, and backwards from `U[T] = gamma * value[T]`:
 
     acts, or has ended:      U[t] = gamma * value[t]
@@ -105,7 +105,7 @@ class Steps:
 
     def tensor(self, array: NDArray[np.float32]) -> Any:
         """A result, on the device that the rewards came from."""
-        import torch  # whoever has tensors has it loaded; settings of algorithms are shown without it
+        import torch  # a caller with tensors has it loaded; settings of algorithms are shown without it
 
         return torch.from_numpy(array).to(self.device)
 

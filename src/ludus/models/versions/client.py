@@ -130,7 +130,7 @@ class FarVersions:
                 newest = self._service.submit("wait_newer", model, number, _LONG_POLL_S).result()
             except errors.LudusError as error:
                 if not is_lost and not self._closed.is_set():
-                    _log.warning("the weights service is lost; %r stays at %s meanwhile: %s", model, number, error)
+                    _log.warning("the weights service is lost; %r stays at %s for now: %s", model, number, error)
                 is_lost = True
                 self._closed.wait(_RETRY_AFTER_S)
                 continue

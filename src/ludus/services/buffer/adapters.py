@@ -117,7 +117,7 @@ class BatchBuffer(Buffer):
             except errors.DataError as error:
                 if made:
                     return made  # the next call tells of it
-                num_dropped = self._drop_odd()
+                num_dropped = self._drop_misfits()
                 raise errors.DataError(
                     f"{num_dropped} of {self._batch_size} items do not look like the others, and are dropped: {error}"
                 ) from error
@@ -145,7 +145,7 @@ class BatchBuffer(Buffer):
             plan.append(index)
         return plan
 
-    def _drop_odd(self) -> int:
+    def _drop_misfits(self) -> int:
         """Keep the items that look like most of them; how many were not."""
         looks = collections.Counter(_looks(item) for taken in self._rows for item in taken)
         usual, num_usual = looks.most_common(1)[0]

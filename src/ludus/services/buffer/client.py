@@ -4,7 +4,7 @@ producer = BufferProducer(remote, producer="simulator/0", credits=2)
 free = [Segment.allocate(...) for _ in range(producer.num_segments)]     # one more than credits
 while True:
     segment = free.pop()                    # there is always one
-    play(segment)                           # meanwhile the ones before are on their way
+    play(segment)                           # the ones before are still on their way
     free += producer.push(segment)          # waits only while `credits` pushes are unanswered
 """
 
@@ -103,7 +103,7 @@ class BufferProducer:
     def poll(self, timeout_s: float = 0.0) -> bool:
         """Whether the next `push` would go without waiting, after waiting up to `timeout_s` for that.
 
-        For a worker that must answer its own callers meanwhile. What was answered is returned by the next `push`.
+        For a worker that must also answer its own callers. What was answered is returned by the next `push`.
         """
         if len(self._unanswered) < self._credits:
             return True
@@ -180,7 +180,7 @@ class BufferConsumer:
     ) -> list[Item]:
         """As `FifoBuffer.take`: all that was asked for, or nothing when there was not enough in time.
 
-        It asks again every half a second: for so long segments would be given to a consumer that has died meanwhile.
+        It asks again every half a second: until a wait expires, a dead consumer can still be handed segments.
         """
         now = time.monotonic()
         until = now + timeout_s

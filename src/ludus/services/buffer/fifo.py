@@ -30,10 +30,10 @@ from ludus.telemetry.counts import Counts
 __all__ = ["FifoBuffer", "FifoStats", "Item", "OnCounted", "OnQueued", "counts"]
 
 OnQueued = Callable[[errors.LudusError | None], None]
-"""Told `None` once the segment is queued, or the error because of which it never will be."""
+"""Called with `None` once the segment is queued, or the error because of which it never will be."""
 
 OnCounted = Callable[[int, errors.LudusError | None], None]
-"""Told how many of the first segments are queued, or the error because of which none ever will be."""
+"""Called with how many of the first segments are queued, or the error because of which none ever will be."""
 
 _MAX_PRODUCERS = 65_536
 
@@ -129,7 +129,7 @@ class FifoBuffer:
     def offer(self, segment: Any, *, segment_id: str, on_queued: OnQueued) -> None:
         """Queue a segment as soon as there is room, after those that wait already, and call `on_queued`.
 
-        One that was queued before is not queued again; `on_queued` is called all the same. It is called by whoever
+        One that was queued before is not queued again; `on_queued` is called all the same, by the thread that
         makes room, or at once; it should be short and must not raise.
         """
 
@@ -173,7 +173,7 @@ class FifoBuffer:
     def offer_many(self, segments: Sequence[Any], *, push_id: str, on_counted: OnCounted) -> None:
         """As soon as there is room for one, queue as many of the first as fit, and tell how many. Nothing is dropped.
 
-        `on_counted` is called as `on_queued` of `offer` is. A push that comes again is told what it was told before.
+        `on_counted` is called as `on_queued` of `offer` is. A push that comes again gets the same answer.
         """
         with self._changed:
             self._expect_open()
@@ -215,7 +215,7 @@ class FifoBuffer:
         return self._room > 0
 
     def _count_again(self, push_id: str) -> int | None:
-        """What was told of this push before; none if it is new. One older than the last is nobody's any more."""
+        """The earlier answer to this push; none if it is new. One older than the last is nobody's any more."""
         producer, number = parse_segment_id(push_id)
         last, count = self._counted.get(producer, (-1, 0))
         if number > last:
@@ -371,7 +371,7 @@ class FifoBuffer:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Take no more in: whoever waits for room is told so, whoever waits for segments gets none."""
+        """Accept no more: producers that wait for room get an error, consumers that wait for segments get none."""
         with self._changed:
             self._is_closed = True
             waiting, self._waiting = self._waiting, {}

@@ -41,7 +41,7 @@ class Job(Protocol):
         ...
 
     def progress(self) -> dict[str, Any]:
-        """For whoever watches."""
+        """For progress displays."""
         ...
 
     def activity(self) -> str:

@@ -59,7 +59,7 @@ class RemoteBuffer(Buffer):
         """Queue items, each a nest of arrays, numbers and texts; returns how many were queued.
 
         drop: when the buffer is full, what does not fit is dropped, and counted by `statistics`. Otherwise waits for
-            room, at most `timeout_s`, and raises `DeadlineExceeded`. What was told to be queued is queued, and once.
+            room, at most `timeout_s`, and raises `DeadlineExceeded`. What was reported as queued is queued once.
         """
         self._line.open(self._capacity)
         push = _Push(self._line, items, drop=drop, timeout_s=timeout_s)
@@ -75,7 +75,7 @@ class RemoteBuffer(Buffer):
         return push.num_queued
 
     async def push_async(self, *items: Nest, drop: bool = True, timeout_s: float = 60.0) -> int:
-        """`push` for those on an event loop, which goes on meanwhile. The arrays must not change before it is done."""
+        """`push` for those on an event loop, which is not blocked. The arrays must not change before it is done."""
         if not self._line.is_open:
             await asyncio.to_thread(self._line.open, self._capacity)
         push = _Push(self._line, items, drop=drop, timeout_s=timeout_s)

@@ -107,7 +107,7 @@ class RemoteModel:
             "keep": keep,
             "max_busy_s": max_busy_s,
         }
-        ModelSettings().changed(self._given)  # what is wrong is told before anything is done
+        ModelSettings().changed(self._given)  # errors are raised before anything is done
         self.name = name
         self._trial = trial if trial is not None else _current_trial()
         self._timeout_s = timeout_s
@@ -349,7 +349,7 @@ def _wait_for(folder: ModelFolder) -> None:
         if time.monotonic() >= until:
             raise errors.NameTimeout(
                 f"there is no model {folder.name!r} in {folder.folder.parent}, and none was made in "
-                f"{_APPEARS_WITHIN_S:g} s. {naming.nearest(folder.name, folder.others())} Whoever makes it gives the "
+                f"{_APPEARS_WITHIN_S:g} s. {naming.nearest(folder.name, folder.others())} Its maker gives the "
                 "module: RemoteModel(name, model)."
             )
         time.sleep(_LOOK_EVERY_S)

@@ -90,7 +90,7 @@ class RemoteTrainer:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until `train` has returned everywhere; says whether it has. Raises `ProgramError` if one raised.
 
-        Whoever catches that has seen to it: the trial goes on, and the trainer can train again.
+        To catch it is to handle it: the trial goes on, and the trainer can train again.
         """
         run = self._started()
         try:
@@ -111,7 +111,7 @@ class RemoteTrainer:
 
     def _started(self) -> launch.Run:
         if self._run is None or self._trial is None:
-            raise errors.WorkerError(f"{self.name!r} has not been told what to train: call train(train=...) first")
+            raise errors.WorkerError(f"{self.name!r} has nothing to train: call train(train=...) first")
         self._trial.expect_own()
         return self._run
 
@@ -180,7 +180,7 @@ def should_stop() -> bool:
 
 
 class RankWorker(Worker):
-    """One rank: a worker that calls `train(**kwargs)` in a thread and answers calls meanwhile."""
+    """One rank: a worker that calls `train(**kwargs)` in a thread and still answers calls."""
 
     idle_s = 0.2
 
