@@ -58,7 +58,7 @@ class Case:
     settings: str = ""  # further options of `ludus train`
     episodes: int = EPISODES  # more where single episodes say little
     measure: str = "eval_return_mean"  # a field of the result
-    game: str = ""  # a program that plays meanwhile and calls: Python, or C++ that is compiled first
+    game: str = ""  # a program that plays at the same time and calls: Python, or C++ that is compiled first
 
     def command(self, seed: int) -> list[str]:
         """What a person would type after `ludus`; where the trial goes is added."""
@@ -159,8 +159,8 @@ Returns of greedy play, means over {EPISODES} episodes, one column for each seed
 train` has for these environments and those in the commands below, the same for every seed. `make learn` makes this page
 again. Seconds are the mean over the runs of a case; two are run at a time, unless they need both cores.""",
         note="""\
-`ppo-hidden-velocity` is there to fail: without memory the environment of `examples/hidden_velocity.py` cannot be
-played well, so what the one with an LSTM reaches is due to its memory.""",
+`ppo-hidden-velocity` is there to fail: without state the environment of `examples/hidden_velocity.py` cannot be
+played well, so what the one with an LSTM reaches comes from its state.""",
     ),
     "untuned": Part(
         cases=UNTUNED_CASES,

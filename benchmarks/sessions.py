@@ -164,7 +164,7 @@ def _disturb(url: str, session: str, run: str, tick: int, chance: random.Random,
             elif status not in (*expected, 404, 410, 503):
                 ledger.note("unexpected", session, run, f"{kind}:{status}")
     except OSError:
-        pass  # the worker was killed meanwhile: the game itself will notice
+        pass  # the worker was killed: the game itself will notice
     finally:
         connection.close()
     return kind
@@ -245,7 +245,7 @@ def check(folder: Path, gateway: Path, taken: list[Any]) -> tuple[list[str], dic
         num_ends = sum(call.startswith("end:") for call in seen)
         if num_ends > 1 or (num_ends == 0 and who not in lost):
             faults.append(f"{who} was ended {num_ends} times and is not marked lost")
-    faults += [f"{who} was told to have started and never did" for who in began if who not in calls]
+    faults += [f"{who} was reported as started and never was" for who in began if who not in calls]
     kept: Counter[tuple[str, str]] = Counter()
     for item in taken:
         session, run = item["who"].split()

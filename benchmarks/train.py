@@ -144,7 +144,7 @@ WHAT = {
 
 
 class Ratio(NamedTuple):
-    """Ours ÷ theirs for rates, theirs ÷ ours for times. The peer "best" is whoever did best."""
+    """Ours ÷ theirs for rates, theirs ÷ ours for times. The peer "best" is the one that did best."""
 
     name: str
     group: str

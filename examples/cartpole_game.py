@@ -4,7 +4,7 @@
     python examples/cartpole_game.py --port 8000                                                             # another
     ludus serve poles --port 8000                                  # afterwards: the same game plays what was learnt
 
-It plays until it is told to stop (Ctrl-C, or a SIGTERM), or for `--episodes`. While nobody answers it tries again, so
+It plays until it is asked to stop (Ctrl-C, or a SIGTERM), or for `--episodes`. While nobody answers it tries again, so
 it may be started first, and goes on after a restart of the other side.
 """
 
@@ -57,7 +57,7 @@ async def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--games", type=int, default=16, help="poles at once")
-    parser.add_argument("--episodes", type=int, default=0, help="stop after so many in all; 0: when told to")
+    parser.add_argument("--episodes", type=int, default=0, help="stop after so many in all; 0: when asked to")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     url = f"http://{args.host}:{args.port}"

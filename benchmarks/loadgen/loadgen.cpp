@@ -9,7 +9,7 @@
 // the window; latencies run from the send.
 // Open loop (--rate R): tick n is due at begin + n/R, on connection n mod C. Counted is what was due within the window,
 // and waited for after it. Latencies run from when it was due, even if it had to wait for the one before it: a server
-// that stalls is charged for all that should have been sent meanwhile. Waits run from when it was sent: what a game
+// that stalls is charged for all that should have been sent by then. Waits run from when it was sent: what a game
 // spends on an answer, which does not play on without it.
 //
 // The last line of stdout is one JSON object. Exit code 0: the load ran; errors, if any, are in the metrics. 1: it could

@@ -1,4 +1,4 @@
-// CartPole as a game that is learnt from while it is played, some poles at once, until it is told to stop:
+// CartPole as a game that is learnt from while it is played, some poles at once, until it is asked to stop:
 //
 //     ludus train appo game://127.0.0.1:8000 --spec examples/cartpole_game.json --steps 200000 --trial poles
 //     g++ -std=c++17 -O2 -pthread clients/cpp/cartpole.cpp -o cartpole && ./cartpole 127.0.0.1 8000 16

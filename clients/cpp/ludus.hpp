@@ -50,7 +50,7 @@ public:
     std::string code;
     int status;  // of HTTP; 0 if there was no answer
     std::string detail;
-    std::map<std::string, std::string> members;  // what else the problem told; numbers as text
+    std::map<std::string, std::string> members;  // further members of the problem; numbers as text
 };
 
 struct Options {
@@ -266,7 +266,7 @@ public:
         buffer_.clear();
     }
 
-    // Whether the server hung up or said something meanwhile: between two answers nothing else arrives.
+    // Whether the server hung up or sent something: between two answers nothing else arrives.
     bool has_ended() const {
         pollfd poll_for{fd_, POLLIN, 0};
         return fd_ < 0 || ::poll(&poll_for, 1, 0) > 0;
@@ -367,7 +367,7 @@ private:
             response = read();
             return true;
         } catch (const std::runtime_error&) {
-            return false;  // what broke the sending is told
+            return false;  // the reason for the broken send is reported
         }
     }
 
@@ -501,7 +501,7 @@ public:
         return step("", data, deadline(deadline_ms), deadline_ms);
     }
 
-    // The model versions that the session plays, by name, as the last answer told.
+    // The model versions that the session plays, by name, as of the last answer.
     const std::map<std::string, long long>& versions() const { return versions_; }
 
     const std::string& session() const { return session_; }
@@ -578,7 +578,7 @@ private:
         }
     }
 
-    // The server told which numbers are taken.
+    // The server has said which numbers are taken.
     void settle() {
         doubted_ = -1;
         is_open_ = false;
@@ -597,9 +597,9 @@ private:
 
     // Whether the problem tells which number was free; the step has it now.
     bool finds(const Error& error) {
-        const auto told = error.members.find("expected");
-        if (error.code != "out_of_order" || doubted_ < 0 || told == error.members.end()) return false;
-        const long long expected = std::atoll(told->second.c_str());
+        const auto member = error.members.find("expected");
+        if (error.code != "out_of_order" || doubted_ < 0 || member == error.members.end()) return false;
+        const long long expected = std::atoll(member->second.c_str());
         if (expected < doubted_ || expected >= number_) return false;
         number_ = expected;
         settle();

@@ -25,7 +25,7 @@ export class GameError extends Error {
     this.code = code;
     this.status = status; // of HTTP; 0 if there was no answer
     this.detail = detail;
-    this.members = members; // what else the problem told
+    this.members = members; // further members of the problem
   }
 }
 
@@ -47,7 +47,7 @@ export class Game {
 
   get session() { return this.#session; }
 
-  // The model versions that the session plays, by name, as the last answer told.
+  // The model versions that the session plays, by name, as of the last answer.
   get versions() { return { ...this.#versions }; }
 
   // version: a number, a tag, "latest" or "follow", of `model` or of all models.
@@ -121,7 +121,7 @@ export class Game {
     }
   }
 
-  // The server told which numbers are taken.
+  // The server has said which numbers are taken.
   #settle() {
     this.#doubted = null;
     this.#isOpen = false;
@@ -211,9 +211,9 @@ export class Game {
     return { key, time: String(time), token };
   }
 
-  #keepVersions(told) {
-    if (!told) return;
-    const pairs = told.split(",").map((part) => [part.slice(0, part.lastIndexOf("=")), part.slice(part.lastIndexOf("=") + 1)]);
+  #keepVersions(header) {
+    if (!header) return;
+    const pairs = header.split(",").map((part) => [part.slice(0, part.lastIndexOf("=")), part.slice(part.lastIndexOf("=") + 1)]);
     this.#versions = Object.fromEntries(pairs.map(([model, number]) => [model.trim(), Number(number)]));
   }
 }
@@ -237,7 +237,7 @@ function problem(status, body) {
     const { code, detail, type, title, status: _status, ...members } = JSON.parse(text(body));
     if (typeof code === "string") return new GameError(code, status, detail, members);
   } catch {
-    // no problem document; what came is told as it is
+    // no problem document; what came is reported as it is
   }
   return new GameError("http", status, text(body).slice(0, 200));
 }

@@ -113,7 +113,7 @@ def main() -> None:
                 return
             try:
                 score = play_match(args.url, f"pong-{args.seed}-{number}", args.seed * 1_000_003 + number)
-            except LudusError as error:  # the server leaves; a game that is told so goes home
+            except LudusError as error:  # the server leaves; a game that notices goes home
                 print(f"match {number} was not played to its end: {error}", file=sys.stderr)
                 return
             with lock:

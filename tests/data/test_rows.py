@@ -80,9 +80,9 @@ def test_calls_of_ever_new_kinds_are_taken_and_the_oldest_kinds_forgotten() -> N
         assert (layout.specs[0], leaves[0].shape) == (((size,), np.float64), (1, size))
     assert len(layouts._known) == MAX_LAYOUTS
     assert layouts.take((np.zeros(size),), {})[0] is layout
-    anew = layouts.take((np.zeros(0),), {})[0]
-    assert anew == first
-    assert anew is not first
+    again = layouts.take((np.zeros(0),), {})[0]
+    assert again == first
+    assert again is not first
 
 
 def test_a_container_is_never_taken_for_an_array_whatever_was_called_before() -> None:

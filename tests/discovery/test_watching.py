@@ -33,12 +33,12 @@ def test_a_watch_survives_an_outage_and_tells_then_what_has_changed(caplog: pyte
     table.remove("a/gone", owner=None)
     table.put("a/new", Record(value="2", owner="x"), replace=False)
     while not caplog.records:
-        assert recorder.calls == [("a/gone", "1")], "nothing is told while nothing is known"
+        assert recorder.calls == [("a/gone", "1")], "nothing is reported while nothing is known"
     table.down = False
     recorder.expect({"a/gone": None, "a/new": "2"})
     watcher.close()
     assert "cannot look" in caplog.messages[0]
-    assert len(caplog.messages) == 2, "told of once when it begins and once when it ends"
+    assert len(caplog.messages) == 2, "logged once when it begins and once when it ends"
 
 
 def test_a_watch_that_cannot_begin_raises() -> None:

@@ -67,7 +67,7 @@ class Invalid(Counting):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        return (self._odd() if self.at == 0 else self._seen(0.0)), {}
+        return (self._invalid() if self.at == 0 else self._seen(0.0)), {}
 
     def step(self, action):
         _, reward, terminated, truncated, _ = super().step(action)
@@ -84,13 +84,13 @@ class Invalid(Counting):
             case "a reward of nan" | "a reward of inf":
                 reward = float(self.what.rpartition(" ")[2])
             case _:
-                obs = self._odd()
+                obs = self._invalid()
         return obs, reward, terminated, truncated, {}
 
     def _seen(self, action):
         return 1 if self.what == "a place outside" else super()._seen(action)
 
-    def _odd(self):
+    def _invalid(self):
         invalid = {"one number": 0.5, "a place outside": 7, "nan": np.full(3, np.nan), "inf": np.array([0, -np.inf, 0])}
         return invalid[self.what]
 

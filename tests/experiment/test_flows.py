@@ -323,7 +323,7 @@ def test_a_checkpoint_of_more_simulators_is_refused() -> None:
 def test_a_simulator_whose_envs_cannot_be_put_back_begins_new_episodes_beside_the_others(
     kind: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its envs cannot do that, or it dies meanwhile."""
+    """Its envs cannot do that, or it dies first."""
     log = {"total": np.array([100.0, 100.0]), "length": np.array([7, 7])}
     cannot = kind("it is not deterministic")
     script: list[list[Any]] = [[cannot, answer(1.0)], [None, answer(2.0)]]

@@ -20,7 +20,7 @@ class Answer:
 
 
 class Worker:
-    """A gateway worker as its trainer sees it: it answers what it is told to."""
+    """A gateway worker as its trainer sees it: it gives scripted answers."""
 
     def __init__(self) -> None:
         self.says: Any = {"played": [], "num_steps": 0, "incarnation": "first"}

@@ -40,7 +40,7 @@ NUM_TICKS = 40
 
 
 class SlowActor(Actor):
-    """A tick takes as many milliseconds as it is told."""
+    """A tick takes as many milliseconds as its body says."""
 
     async def tick(self, data: bytes) -> bytes:
         await asyncio.sleep(float(data) / 1e3)
@@ -721,7 +721,7 @@ MOST_SENT = 1_000_000 + 16_000_000  # the limit of an answer, and what fits into
 
 
 def survived(lie: str, server: LyingServer, codes: list[str]) -> None:
-    """A client was told this lie, or knew it for one, and the truth after it; it took no more than it may."""
+    """A client passed on this lie, or detected it, and got the truth after it; it took no more than it may."""
     outcome, truth = codes
     assert truth == "ok"
     assert outcome in ("not_http", "answer_too_large", "outcome_unknown", "http") or (
@@ -779,8 +779,8 @@ import {{ Game, text }} from "{CLIENTS / "js" / "ludus.mjs"}";
 for (const [lie, port] of process.argv.slice(2).map((word) => word.split(","))) {{
   const options = {{ timeoutMs: 1000, retries: 0, maxAnswerBytes: 1_000_000 }};
   const game = new Game(`http://127.0.0.1:${{port}}`, "driven", options);
-  const told = await game.stateless("x").then((answer) => `${{answer.length}} bytes`, (error) => error.code);
-  console.log(JSON.stringify([lie, told, text(await game.stateless("x"))]));
+  const outcome = await game.stateless("x").then((answer) => `${{answer.length}} bytes`, (error) => error.code);
+  console.log(JSON.stringify([lie, outcome, text(await game.stateless("x"))]));
 }}
 // Not resourceUsage().maxRSS: that begins with what the parent process had.
 console.log(readFileSync("/proc/self/status", "utf8").match(/VmHWM:\\s+(\\d+) kB/)[1]);
@@ -1095,19 +1095,19 @@ def _drive(compiled: Path, *words: str, data: bytes = b"") -> list[str]:
 
 NODE_DRIVER = """
 import { Game, GameError, text } from "%s";
-const told = async (step) => { try { return text(await step); } catch (error) {
+const done = async (step) => { try { return text(await step); } catch (error) {
   if (!(error instanceof GameError)) throw error; return `${error.code} ${error.status}`; } };
 const plays = {
-  stateless: async (game) => [await told(game.stateless("a")), await told(game.stateless("b"))],
-  deadline: async (game) => [await told(game.tick("300", { deadlineMs: 20 })), await told(game.tick("1"))],
-  failing: async (game) => [await told(game.tick("x")), await told(game.tick("x")), await told(game.tick("x"))],
-  server_failing: async (game) => [await told(game.tick("x")), await told(game.tick("x")), await told(game.tick("x"))],
+  stateless: async (game) => [await done(game.stateless("a")), await done(game.stateless("b"))],
+  deadline: async (game) => [await done(game.tick("300", { deadlineMs: 20 })), await done(game.tick("1"))],
+  failing: async (game) => [await done(game.tick("x")), await done(game.tick("x")), await done(game.tick("x"))],
+  server_failing: async (game) => [await done(game.tick("x")), await done(game.tick("x")), await done(game.tick("x"))],
   versions: async (game) => { await game.tick("x"); return game.versions; },
-  unnumbered: async (game) => [await told(game.tick("x"))],
-  losses: async (game) => { const all = []; for (const data of %s) all.push(await told(game.tick(data))); return all; },
-  held: async (game) => [await told(game.tick("held", { deadlineMs: 100 })), await told(game.tick("x"))],
-  signed: async (game) => [await told(game.tick("1", { deadlineMs: 5000 }))],
-  large: async (game) => [await told(game.tick(new Uint8Array(20_000_000))), await told(game.tick("x"))],
+  unnumbered: async (game) => [await done(game.tick("x"))],
+  losses: async (game) => { const all = []; for (const data of %s) all.push(await done(game.tick(data))); return all; },
+  held: async (game) => [await done(game.tick("held", { deadlineMs: 100 })), await done(game.tick("x"))],
+  signed: async (game) => [await done(game.tick("1", { deadlineMs: 5000 }))],
+  large: async (game) => [await done(game.tick(new Uint8Array(20_000_000))), await done(game.tick("x"))],
   bytes: async (game) => {
     const floats = new Float32Array([9, 0.5, -2]), all = [];
     const shared = new Uint8Array(new SharedArrayBuffer(2)).fill(7);

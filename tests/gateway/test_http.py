@@ -561,7 +561,7 @@ async def test_a_failure_of_the_server_itself_has_an_id_and_a_traceback_in_the_l
 
 @contextlib.contextmanager
 def _logged(name):
-    """What that logger was told, with tracebacks."""
+    """What was logged, with tracebacks."""
     lines = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(logging.Formatter().format(record))

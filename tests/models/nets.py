@@ -84,7 +84,7 @@ def make(folder: Path, *seeds: int, keep: int = 8, **settings: Any) -> tuple[Mod
 
 
 class Outcomes:
-    """A sink that keeps what it is told, and how often."""
+    """A sink that keeps its outcomes, and how often each came."""
 
     def __init__(self) -> None:
         self.found: dict[Any, Any] = {}

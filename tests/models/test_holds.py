@@ -1,4 +1,4 @@
-"""A version that somebody holds is not removed; whoever is killed holds nothing any more."""
+"""A version that somebody holds is not removed; a killed process holds nothing any more."""
 
 from __future__ import annotations
 

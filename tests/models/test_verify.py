@@ -21,10 +21,10 @@ from .nets import IMAGE, Nested, Outcomes, expected, images, make, net, weights_
 
 
 def run_all(kernel: Kernel, outcomes: Outcomes, count: int) -> None:
-    """Until so many are told; versions are loaded aside."""
+    """Until there are so many outcomes; versions are loaded in the background."""
     until = time.monotonic() + 30
     while len(outcomes.found) < count:
-        assert time.monotonic() < until, "never told"
+        assert time.monotonic() < until, "no outcome"
         kernel.run_pending(0.05)
 
 

@@ -41,7 +41,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger = Ledger(max_kept_bytes=MAX_KEPT, max_answer_bytes=MAX_ALL)
         self.callers = [Caller(), Caller()]
         self.calls: list[dict[int, Call]] = [{}, {}]
-        self.acked = [0, 0]  # the highest that the ledger was told
+        self.acked = [0, 0]  # the highest that was sent to the ledger
         self.num_bytes = 0  # of all answers that could ever have been kept
 
     def pick(self, data: st.DataObject, who: int, state: str | None = None) -> Call | None:
@@ -143,7 +143,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def forget_what_is_settled(self, who: int) -> None:
         """A new call tells what is settled; from then on nothing of that may begin.
 
-        Exceptions are told together with a higher number, so one that is settled without that is not forgotten yet.
+        Exceptions are sent together with a higher number, so one that is settled without that is not forgotten yet.
         """
         seq, _slot, acked, slow = self.callers[who].begin()
         is_news = acked > self.acked[who]

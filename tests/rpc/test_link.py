@@ -26,7 +26,7 @@ def open_channel(address, timeout_s=WAIT_S):
 
 
 class Cut:
-    """A connection that breaks when it is told to. Like tcp, it does not know what the server has started."""
+    """A connection that breaks on request. Like tcp, it does not know what the server has started."""
 
     same_host = True
 

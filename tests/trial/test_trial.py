@@ -60,8 +60,8 @@ def train(folder, is_deaf):
 
 trial = ludus.init(sys.argv[1], "t")
 ludus.RemoteTrainer(use_gpu=False).train(train=train, folder=sys.argv[1], is_deaf=len(sys.argv) > 2)
-told = trial.remote("trainer").ping()["status"]
-threading.Timer(0.5, lambda: print(told, flush=True)).start()  # by then it waits below
+status = trial.remote("trainer").ping()["status"]
+threading.Timer(0.5, lambda: print(status, flush=True)).start()  # by then it waits below
 ludus.run_until_asked_to_stop()
 print("ended", flush=True)
 """
@@ -345,7 +345,7 @@ def test_a_process_can_have_its_trial_from_the_environment(trial: trials.Trial) 
     assert done.stdout.strip() == str(trial.folder)
     assert ludus.RemoteBuffer("b").take(1, timeout_s=5.0) == [{"n": 1}]
     trial.close()
-    assert '"from": 2.0' in (trial.folder / "metrics.jsonl").read_text(), "told at its exit"
+    assert '"from": 2.0' in (trial.folder / "metrics.jsonl").read_text(), "sent at its exit"
 
 
 def test_the_driver_can_be_asked_to_stop_from_anywhere(trial: trials.Trial) -> None:
@@ -368,7 +368,7 @@ def test_a_forked_child_has_no_trial_and_its_end_is_not_the_trials(tmp_path: Pat
     assert "failed" not in result[1]
     assert result[2] == "[1]"
     lines = (tmp_path / "t" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["x"] for line in lines] == [1.0], "told by the parent, once"
+    assert [json.loads(line)["x"] for line in lines] == [1.0], "sent by the parent, once"
     assert mentioning(str(tmp_path)) == []
 
 

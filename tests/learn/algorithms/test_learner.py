@@ -383,7 +383,7 @@ def test_a_model_with_modes_acts_without_chance_before_and_after_it_learns(modal
     policy = Policy(modal, seed=1)
     segment = make_segment(policy)
     learner = make_learner("ppo", policy, **WHOLE)
-    obs, first = np.ones((1, 4), np.float32), np.zeros(1, np.bool_)  # one row: in training, too few for statistics
+    obs, first = np.ones((1, 4), np.float32), np.zeros(1, np.bool_)  # one row: in training, too few for BatchNorm
     for _ in range(2):
         acted = [policy.runner()(obs, None, first)[0] for _ in range(8)]
         assert all(np.array_equal(acted[0], other) for other in acted)

@@ -1,4 +1,4 @@
-"""Segments that can be told apart, and programs that push and take them; imported by worker processes."""
+"""Segments that can be distinguished, and programs that push and take them; imported by worker processes."""
 
 from __future__ import annotations
 

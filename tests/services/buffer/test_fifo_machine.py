@@ -26,7 +26,7 @@ class FifoMachine(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.buffer = FifoBuffer(capacity=CAPACITY, of="nest", clock=self.clock)
         self.queue: list[Any] = []
-        self.waiting: OrderedDict[str, tuple[list[Any], list[list[Any]]]] = OrderedDict()  # items, who is to be told
+        self.waiting: OrderedDict[str, tuple[list[Any], list[list[Any]]]] = OrderedDict()  # items, answers
         self.queued: set[str] = set()  # ids of single items, ever
         self.last_many: dict[str, tuple[int, int]] = {}  # the last push of each, and what was queued of it
         self.num_pushed = self.num_taken = self.num_dropped = self.num_duplicates = 0

@@ -45,7 +45,7 @@ def test_what_is_offered_is_queued_as_far_as_it_fits_in_the_order_of_the_line() 
     assert calls == [("p", 2)]
     assert buffer.statistics().full_s == 2.0
     assert values(buffer.take(2)) == [3, 4]
-    assert calls == [("p", 2), ("q", 1)], "5 was not queued: its producer was told that 2 were"
+    assert calls == [("p", 2), ("q", 1)], "5 was not queued: its producer learnt that 2 were"
     assert values(buffer.take(1)) == [6]
 
 

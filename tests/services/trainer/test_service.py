@@ -109,7 +109,7 @@ def test_asked_from_outside_it_ends_after_its_turn(how: str) -> None:
     thread.start()
     with Solver("e", "t", names=names) as solver:
         assert job.turned.wait(10)
-        assert 1 <= solver.retrieve("trainer/0", "progress")["step"] <= len(job.log)  # it is told after the turn
+        assert 1 <= solver.retrieve("trainer/0", "progress")["step"] <= len(job.log)  # it is updated after the turn
         solver.retrieve("trainer/0", how)
     thread.join(10)
     assert not thread.is_alive()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def start(code: str, *args: object) -> subprocess.Popen[str]:
-    """A Python process that runs `code`; what it is told and tells goes by its stdin and stdout."""
+    """A Python process that runs `code`; it is driven by its stdin and answers on its stdout."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, args)],
         stdin=subprocess.PIPE,

@@ -106,7 +106,7 @@ def test_a_port_that_is_taken_is_reported_before_anything_starts(trial):
 
 
 def weights_of(number):
-    """Those of a version: told by its number."""
+    """Those of a version, which its number determines."""
     rng = np.random.default_rng(number)
     return {"weight": rng.normal(size=(3, 4)).astype(np.float32), "bias": rng.normal(size=3).astype(np.float32)}
 
@@ -160,7 +160,7 @@ def test_every_session_plays_one_version_to_its_end_while_others_are_published(t
     stop.set()
     publisher.join()
     assert not faults, faults[:3]
-    assert len(seen) >= 3, "no version was published meanwhile"
+    assert len(seen) >= 3, "no version was published during the session"
 
 
 def test_a_game_that_follows_plays_the_newest_and_one_that_asks_gets_what_it_asks_for(trial):

@@ -84,7 +84,7 @@ def test_a_worker_that_is_stopped_is_replaced_and_deadlines_hold_until_then(tria
     (lost, victim), (kept, other) = begin(actor, 0), begin(actor, 1)
     answered = []
 
-    def play():  # as the others do meanwhile
+    def play():  # as the others do at the same time
         until = time.monotonic() + 60
         while not done.is_set() and time.monotonic() < until:
             answered.append(int(kept.tick(b"")))

@@ -179,7 +179,7 @@ def test_a_metric_that_cannot_be_written_does_not_lose_the_others(
     assert first["loss/avg"] == second["loss/avg"] == 1.0
     assert first["half ? a character"] == 1.0
     assert [record.getMessage() for record in caplog.records if "'step' is not written" in record.getMessage()] != []
-    assert len(caplog.records) == 1, "told once"
+    assert len(caplog.records) == 1, "logged once"
 
 
 def test_a_label_that_cannot_be_spelled_loses_its_own_metric_only(trial: trials.Trial) -> None:
