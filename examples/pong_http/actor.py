@@ -1,4 +1,4 @@
-"""The actor: from the game's JSON to the model's arrays and back; with a buffer it keeps what it did, to learn from.
+"""An actor of one's own: from the game's JSON to the model's arrays and back; with a buffer it keeps what it did.
 
 The same class trains and serves: deploy.py leaves the buffer out.
 """
@@ -29,44 +29,50 @@ class PongActor(ludus.Actor):
         self.steps: list[dict[str, Any]] = []
         self.points = 0.0
 
-    def start(self, session: ludus.Session, data: bytes) -> None:
+    async def start(self, session: ludus.Session, data: bytes) -> bytes:
         self.random = np.random.default_rng(zlib.crc32(session.encode()))
+        return await self.choose(json.loads(data)["obs"])
 
     async def tick(self, data: bytes) -> bytes:
-        state = json.loads(data)
-        await self.bring(state["reward"], is_over=False)
-        features = np.array(
-            [state["x"], state["y"], 10 * state["vx"], 10 * state["vy"], state["own"], state["other"]], np.float32
-        )
-        logits, value = await self.model.forward(features)
-        (move,), (logp,) = HEAD.choose(logits[None], self.random, greedy=self.buffer is None)
-        self.steps.append({"obs": features, "move": move, "logp": logp, "value": float(value)})
-        return json.dumps({"move": int(move)}).encode()
-
-    async def end(self, data: bytes, reason: str) -> None:
-        last = json.loads(data) if data else {"reward": 0.0, "is_cut_off": True}
-        if reason != "shutdown":  # then training is over, and nobody takes segments any more
-            await self.bring(last["reward"], is_over=True, is_cut_off=last["is_cut_off"])
-        ludus.merge("points", self.points)
-
-    async def bring(self, reward: float, *, is_over: bool, is_cut_off: bool = False) -> None:
-        """What the last move brought; a segment is pushed when it is full or the match is over."""
-        if not self.steps:
-            return
-        self.points += reward
-        self.steps[-1]["reward"] = reward
-        if self.buffer is None:
-            self.steps.clear()
-            return
-        if len(self.steps) > NUM_STEPS:  # the last is only there for its value; it begins the next segment
+        step = json.loads(data)
+        self.note(step["reward"])
+        answer = await self.choose(step["obs"])
+        if len(self.steps) > NUM_STEPS:  # the last is only there for its value; it is the first of the next segment
             await self.push(self.steps[:-1], after=self.steps[-1]["value"])
             self.steps = self.steps[-1:]
-        if is_over:
-            await self.push(self.steps[:-1] if is_cut_off else self.steps, after=self.steps[-1]["value"] * is_cut_off)
-            self.steps = []
+        return answer
+
+    async def end(self, data: bytes, reason: str) -> None:
+        ended = json.loads(data) if data else None
+        if ended is not None:
+            self.note(ended["reward"])
+        ludus.merge("points", self.points)
+        if reason == "shutdown":  # training is over, and nobody takes segments any more
+            return
+        if ended is None:  # the game is gone: what its last move led to is not known
+            await self.push(self.steps[:-1], after=self.steps[-1]["value"])
+        elif ended["terminated"]:
+            await self.push(self.steps, after=0.0)
+        else:
+            _logits, value = await self.model.forward(np.array(ended["obs"], np.float32))
+            await self.push(self.steps, after=float(value))
+
+    async def choose(self, obs: list[float]) -> bytes:
+        features = np.array(obs, np.float32)
+        logits, value = await self.model.forward(features)
+        (move,), (logp,) = HEAD.choose(logits[None], self.random, greedy=self.buffer is None)
+        step = {"obs": features, "move": move, "logp": logp, "value": float(value)}
+        self.steps = [*self.steps, step] if self.buffer is not None else [step]
+        return json.dumps({"action": int(move)}).encode()
+
+    def note(self, reward: float) -> None:
+        """What the last move brought."""
+        self.points += reward
+        self.steps[-1]["reward"] = reward
 
     async def push(self, steps: list[dict[str, Any]], *, after: float) -> None:
-        if steps:
+        """A segment; `after` is the value of what is seen after its last step."""
+        if steps and self.buffer is not None:
             await self.buffer.push_async(segment(steps, after), drop=False)
 
 

@@ -1,9 +1,11 @@
 """The game: Pong against a clumsy wall of a player. It knows nothing of Ludus but the protocol, and is never imported.
 
-    python gamecore.py --url http://127.0.0.1:8000 --games 8 --matches 50
+    ludus train ppo game://127.0.0.1:8000 --spec pong.json --steps 300000 --trial pong    # learns from whatever calls
+    python gamecore.py --url http://127.0.0.1:8000 --games 16                             # in another shell
+    ludus serve pong --port 8000                                                          # afterwards
 
-Each game is a session: `start`, a `tick` for every third frame, where the agent decides, `end`. Bodies are JSON; what
-they mean is agreed with actor.py. First to five points wins a match.
+launch.py, with an actor and a trainer of one's own, takes the same game. Each match is a session: `start` and a `tick`
+for every third frame, where the agent decides, then `end`. First to five points wins a match.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ class Pong:
         self.vx = 0.05 * self.random.choice((-1, 1))
         self.vy = self.random.uniform(-0.04, 0.04)
 
-    def state(self) -> dict[str, float]:
-        return {"x": self.x, "y": self.y, "vx": self.vx, "vy": self.vy, "own": self.own, "other": self.other}
+    def observation(self) -> list[float]:
+        return [self.x, self.y, 10.0 * self.vx, 10.0 * self.vy, self.own, self.other]
 
     def step(self, move: int) -> float:
         """`move`: 0 stay, 1 up, 2 down. What the frame brought: 1 for a point, -1 for one of the other's."""
@@ -81,13 +83,16 @@ def play_match(url: str, session: str, seed: int) -> list[int]:
     """One match; the score, the agent's points first."""
     pong = Pong(seed)
     with GameClient(url, session) as game:
-        game.start()
-        reward = 0.0
-        while not pong.is_over:
-            answer = json.loads(game.tick(json.dumps({**pong.state(), "reward": reward}).encode()))
-            reward = sum(pong.step(answer["move"]) for _ in range(FRAMES) if not pong.is_over)
-        game.end(json.dumps({"reward": reward, "is_cut_off": max(pong.score) < POINTS}).encode())
-    return [pong.score[0], pong.score[1]]
+        answer = game.start(json.dumps({"obs": pong.observation()}).encode())
+        while True:
+            move = json.loads(answer)["action"]
+            reward = sum(pong.step(move) for _ in range(FRAMES) if not pong.is_over)
+            is_won = max(pong.score) >= POINTS
+            step = json.dumps({"obs": pong.observation(), "reward": reward, "terminated": is_won}).encode()
+            if pong.is_over:
+                game.end(step)
+                return [pong.score[0], pong.score[1]]
+            answer = game.tick(step)
 
 
 def _within(value: float, most: float) -> float:

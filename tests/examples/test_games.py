@@ -1,9 +1,12 @@
 """The examples in which a game calls, run small and whole: every process of theirs is real."""
 
 import asyncio
+import contextlib
 import json
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +39,60 @@ def test_pong_is_trained_through_the_gateway_and_then_served(tmp_path):
     assert max(result["points"], result["points_lost"]) >= 5
 
 
+@pytest.mark.timeout(200)
+def test_pong_is_learnt_without_an_actor_or_a_trainer_of_its_own(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = [
+        "--spec",
+        str(EXAMPLES / "pong_http" / "pong.json"),
+        "--steps",
+        "400",
+        "--num-envs",
+        "2",
+        "--num-steps",
+        "16",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "ludus",
+        "train",
+        "a2c",
+        f"game://127.0.0.1:{port}",
+        *words,
+        "--eval-episodes",
+        "1",
+    ]
+    training = subprocess.Popen(
+        [*command, "--project", str(tmp_path), "--trial", "p", "--json"], stdout=subprocess.PIPE, text=True
+    )
+    while training.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+            break
+        time.sleep(0.05)
+    game = subprocess.Popen(
+        [
+            sys.executable,
+            str(EXAMPLES / "pong_http" / "gamecore.py"),
+            "--url",
+            f"http://127.0.0.1:{port}",
+            "--games",
+            "2",
+        ],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        said, _ = training.communicate()
+    finally:
+        for process in (training, game):
+            process.kill()
+            process.wait()
+    result = json.loads(said.splitlines()[-1])
+    assert result["steps"] >= 400
+    assert result["eval_episodes"] == 1
+
+
 @pytest.mark.timeout(120)
 def test_matches_of_all_lengths_are_kept_whole(tmp_path, monkeypatch):
     """Also those that end where a segment is full, and one step after that."""
@@ -45,32 +102,25 @@ def test_matches_of_all_lengths_are_kept_whole(tmp_path, monkeypatch):
     from actor import NUM_STEPS, PongActor
     from model import NUM_FEATURES, PongModel
 
-    state = {"x": 0.5, "y": 0.5, "vx": 0.01, "vy": 0.01, "own": 0.5, "other": 0.5}
+    step = {"obs": [0.5, 0.5, 0.1, 0.1, 0.5, 0.5], "reward": 1.0}
 
-    async def play(num_ticks, is_cut_off):
+    async def play(num_moves, how):
         actor = PongActor("pong", "segments")
-        actor.start(ludus.Session(f"match-{num_ticks}"), b"")
-        for tick in range(num_ticks):
-            await actor.tick(json.dumps({**state, "reward": float(tick)}).encode())
-        await actor.end(json.dumps({"reward": float(num_ticks), "is_cut_off": is_cut_off}).encode(), "asked")
+        await actor.start(ludus.Session(f"match-{num_moves}"), json.dumps(step).encode())
+        for _tick in range(num_moves - 1):
+            await actor.tick(json.dumps(step).encode())
+        last = b"" if how == "gone" else json.dumps({**step, "terminated": how == "won"}).encode()
+        await actor.end(last, "asked")
 
     with ludus.init(tmp_path, "t"):
         ludus.RemoteModel("pong", PongModel(), forward_args=(np.zeros(NUM_FEATURES, np.float32),))
         buffer = ludus.RemoteBuffer("segments", capacity=64)
         segments = iter(buffer)
-        for num_ticks in (
-            1,
-            2,
-            NUM_STEPS - 1,
-            NUM_STEPS,
-            NUM_STEPS + 1,
-            NUM_STEPS + 2,
-            2 * NUM_STEPS,
-            2 * NUM_STEPS + 1,
-        ):
-            for is_cut_off in (False, True):
-                asyncio.run(play(num_ticks, is_cut_off))
-                num_kept = num_ticks - is_cut_off  # a match that is cut off does not tell what its last move led to
+        sizes = (1, 2, NUM_STEPS - 1, NUM_STEPS, NUM_STEPS + 1, NUM_STEPS + 2, 2 * NUM_STEPS, 2 * NUM_STEPS + 1)
+        for num_moves in sizes:
+            for how in ("won", "cut off", "gone"):
+                asyncio.run(play(num_moves, how))
+                num_kept = num_moves - (how == "gone")  # a game that is gone does not say what its last move led to
                 weights = []
                 while sum(weights) < num_kept:
                     weights.append(int(next(segments)["weight"].sum()))
