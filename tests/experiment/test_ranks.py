@@ -157,8 +157,8 @@ def test_a_rank_that_waits_for_one_that_is_killed_is_notified_and_does_not_hang(
     runs.wait_until(lambda: out.exists() and out.read_text() == "joined")
     runs.kill(other)
     began = time.monotonic()
-    waiting.join(20)
-    assert time.monotonic() - began < 15
+    waiting.join(60)
+    assert time.monotonic() - began < 50
     assert waiting.exitcode == 0
     assert "lost another of the 2 ranks" in out.read_text()
     assert "ludus resume" in out.read_text()
@@ -186,7 +186,7 @@ def test_a_run_that_loses_a_rank_ends_soon_says_how_to_go_on_and_does(tmp_path: 
 
     with pytest.raises(TrainingError, match="ludus resume two") as caught:
         training.train("ppo", "CartPole-v1", on_progress=on_progress, **settings)
-    assert time.monotonic() - killed[0] < 20
+    assert time.monotonic() - killed[0] < 60
     assert f"trainer/{victim}" in str(caught.value) or "lost another" in str(caught.value)
     resumed = training.resume("two", project=str(tmp_path)).result
     assert resumed["steps"] >= 30_000

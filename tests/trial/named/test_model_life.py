@@ -91,7 +91,7 @@ def test_workers_that_cannot_load_a_model_say_so_at_once(trial: trials.Trial, mo
     began = time.monotonic()
     with pytest.raises(errors.DataError, match="cannot be loaded here: ModuleNotFoundError"):
         forward(model)
-    assert time.monotonic() - began < 15.0
+    assert time.monotonic() - began < 50.0
 
 
 def test_a_fake_model_has_what_a_real_one_has(trial: trials.Trial) -> None:
