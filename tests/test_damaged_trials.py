@@ -22,7 +22,8 @@ from ludus.discovery.file import FileNames
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.player import load_player
 from ludus.models.torch_weights import get_torch_model_weights
-from ludus.serving import promotion, serving
+from ludus.serving import promotion
+from ludus.serving import serve as serving
 
 SETTINGS: dict[str, Any] = {
     "steps": 320, "num_envs": 2, "num_steps": 16, "hidden": (8,), "eval_episodes": 1, "eval_max_steps": 20,
