@@ -82,7 +82,8 @@ import sys
 from pathlib import Path
 import ludus
 from ludus.cli.main import main
-from ludus.serving import promotion, serving
+from ludus.serving import promotion
+from ludus.serving import serve as serving
 
 folder = Path(sys.argv[1])
 project = ["--project", str(folder.parent)]
