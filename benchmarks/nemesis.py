@@ -82,7 +82,8 @@ import sys
 from pathlib import Path
 import ludus
 from ludus.cli.main import main
-from ludus.serving import promotion, serving
+from ludus.serving import promotion
+from ludus.serving import serve as serving
 
 folder = Path(sys.argv[1])
 project = ["--project", str(folder.parent)]
@@ -400,15 +401,15 @@ class FinishedSubject(Subject):
 
     def start(self) -> None:
         self._number += 1
-        self._sound = self.project / f"sound{self._number}"
-        names = ("--trial", self._sound.name, "--project", self.project)
+        self._intact = self.project / f"intact{self._number}"
+        names = ("--trial", self._intact.name, "--project", self.project)
         self._expect_success("train", (*_LUDUS, "train", *SETTINGS[self.kind], *names), within_s=300.0)
         for _ in range(2):
-            self._expect_success("its first use", (sys.executable, "-c", USE_TRIAL, self._sound), within_s=300.0)
+            self._expect_success("its first use", (sys.executable, "-c", USE_TRIAL, self._intact), within_s=300.0)
 
     def strike(self, fault: str) -> float | None:
         folder = self.project / "torn"
-        shutil.copytree(self._sound, folder, ignore=shutil.ignore_patterns(".*", "*.lock"))
+        shutil.copytree(self._intact, folder, ignore=shutil.ignore_patterns(".*", "*.lock"))
         try:
             torn = _tear_one_of(_files_of(folder), self._chance)
             began = time.monotonic()

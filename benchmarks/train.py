@@ -31,7 +31,7 @@ GIVE_UP_S = 120.0  # time475: nobody is waited for longer
 GIVE_UP_PONG_S = 90 * 60.0
 # What SB3's PPO needed to learn Pong, in environment steps (4 frames each) of its 8 environments together: the first
 # 0.monitor.csv of ppo/PongNoFrameskip-v4_1 in github.com/DLR-RM/rl-trained-agents (March 2021, RL Zoo's settings),
-# where the mean of five of its episodes first is 0 and 18. CleanRL has the same settings and publishes no such metrics.
+# where the mean of five of its episodes first is 0 and 18. CleanRL has the same settings and publishes no such numbers.
 PUBLISHED_STEPS = {"pong0": 1_518_464, "pong18": 2_002_476}
 
 

@@ -27,7 +27,7 @@ class KLPenaltyConfig(ActorCriticConfig):
     num_steps: int = option(64, help="steps of each environment in one segment", minimum=1)
     num_epochs: int = option(8, help="passes over each batch", minimum=1)
     minibatch_size: int = option(256, help="environment steps of one gradient step", minimum=0)
-    learning_rate: float = option(1e-3, help="step size of Adam", minimum=0.0)
+    learning_rate: float = option(1e-3, help="learning rate of Adam", minimum=0.0)
     kl_coef: float = option(0.5, help="price of moving away from the old policy", minimum=0.0)
 
 

@@ -22,7 +22,8 @@ from ludus.discovery.file import FileNames
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.player import load_player
 from ludus.models.torch_weights import get_torch_model_weights
-from ludus.serving import promotion, serving
+from ludus.serving import promotion
+from ludus.serving import serve as serving
 
 SETTINGS: dict[str, Any] = {
     "steps": 320, "num_envs": 2, "num_steps": 16, "hidden": (8,), "eval_episodes": 1, "eval_max_steps": 20,
@@ -69,9 +70,9 @@ def _flip(content: bytes) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trial that was trained to its end and served: two versions, promoted in turn."""
-    project = tmp_path_factory.mktemp("sound")
+    project = tmp_path_factory.mktemp("intact")
     ludus.train("ppo", "CartPole-v1", project=str(project), trial="t", **SETTINGS)
     folder = project / "t"
     with ludus.init(project=project, trial="t"):
@@ -84,9 +85,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _damaged(sound: Path, tmp_path: Path, pattern: str, damage: Callable[[bytes], bytes]) -> Path:
+def _damaged(intact: Path, tmp_path: Path, pattern: str, damage: Callable[[bytes], bytes]) -> Path:
     folder = tmp_path / "t"
-    shutil.copytree(sound, folder, ignore=shutil.ignore_patterns("*.lock"))
+    shutil.copytree(intact, folder, ignore=shutil.ignore_patterns("*.lock"))
     path = sorted(folder.glob(pattern))[-1]
     path.write_bytes(damage(path.read_bytes()))
     return folder
@@ -100,9 +101,9 @@ def _attempt(action: Callable[[], Any]) -> Any:
         return None
 
 
-def test_the_list_of_files_is_whole(sound: Path) -> None:
-    known = {path for pattern in FILES for path in sound.glob(pattern)}
-    left = {str(path.relative_to(sound)) for path in sound.rglob("*") if path.is_file() and path not in known}
+def test_the_list_of_files_is_whole(intact: Path) -> None:
+    known = {path for pattern in FILES for path in intact.glob(pattern)}
+    left = {str(path.relative_to(intact)) for path in intact.rglob("*") if path.is_file() and path not in known}
     left = {name for name in left if not Path(name).name.startswith(".") and not name.startswith("logs/")}
     assert left == {"driver.lock"}  # damaged by tests/program/test_lock.py
 
@@ -112,12 +113,12 @@ def test_the_list_of_files_is_whole(sound: Path) -> None:
 def test_a_damaged_file_costs_a_warning_or_one_clear_error(
     pattern: str,
     damage: Callable[[bytes], bytes],
-    sound: Path,
+    intact: Path,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    folder = _damaged(sound, tmp_path, pattern, damage)
-    trusted = {record.weights for record in CheckpointStore(sound / "checkpoints").records()}
+    folder = _damaged(intact, tmp_path, pattern, damage)
+    trusted = {record.weights for record in CheckpointStore(intact / "checkpoints").records()}
     assert main(["list", "--project", str(tmp_path)]) == 0
     player = _attempt(lambda: load_player(folder))
     if player is not None:
@@ -151,21 +152,21 @@ def _serve(folder: Path, *, backend: str | None = None) -> tuple[str, Any]:
 
 @pytest.mark.parametrize("damage", [_empty, _flip])
 def test_with_all_versions_damaged_the_checkpoint_is_served(
-    damage: Callable[[bytes], bytes], sound: Path, tmp_path: Path
+    damage: Callable[[bytes], bytes], intact: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "t"
-    shutil.copytree(sound, folder)
+    shutil.copytree(intact, folder)
     for path in (folder / "models" / "policy").glob("*.weights"):
         path.write_bytes(damage(path.read_bytes()))
-    trusted = {record.weights for record in CheckpointStore(sound / "checkpoints").records()}
+    trusted = {record.weights for record in CheckpointStore(intact / "checkpoints").records()}
     assert _serve(folder)[0] in trusted
 
 
 def test_a_served_version_that_is_damaged_is_an_error_before_any_process_is_started(
-    sound: Path, tmp_path: Path
+    intact: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "t"
-    shutil.copytree(sound, folder)
+    shutil.copytree(intact, folder)
     (path,) = (folder / "models" / "policy").glob("000000000-*.weights")
     path.write_bytes(_flip(path.read_bytes()))
     with ludus.init(project=tmp_path, trial="t"), pytest.raises(errors.DataError, match="version 0 of 'policy' is dam"):
@@ -185,8 +186,8 @@ def test_a_damaged_record_of_a_name_is_taken_as_absent(damage: Callable[[bytes],
     names.close()
 
 
-def test_a_damaged_trial_json_does_not_block_a_resume_or_the_next_start(sound: Path, tmp_path: Path) -> None:
-    folder = _damaged(sound, tmp_path, "trial.json", _empty)
+def test_a_damaged_trial_json_does_not_block_a_resume_or_the_next_start(intact: Path, tmp_path: Path) -> None:
+    folder = _damaged(intact, tmp_path, "trial.json", _empty)
     (folder / "result.json").unlink()
     assert ludus.resume("t", project=str(tmp_path)).result["steps"] >= 320
 
@@ -225,27 +226,27 @@ class Trap:
 
 
 def test_a_policy_trial_that_was_copied_is_served_without_unpickling_what_is_in_it(
-    sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    intact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LUDUS_STATE_DIR", str(tmp_path / "another machine"))
     folder = tmp_path / "t"
-    shutil.copytree(sound, folder)
+    shutil.copytree(intact, folder)
     (folder / "models" / "policy.definition").write_bytes(pickle.dumps((Trap(tmp_path / "trapped"), (), {})))
     loaded: list[Any] = []
     monkeypatch.setattr(pickle, "loads", loaded.append)
-    trusted = {record.weights for record in CheckpointStore(sound / "checkpoints").records()}
+    trusted = {record.weights for record in CheckpointStore(intact / "checkpoints").records()}
     assert _serve(folder)[0] in trusted
     assert not loaded
     assert not (tmp_path / "trapped").exists()
 
 
 def test_a_config_of_others_that_names_a_file_of_code_runs_nothing_without_consent(
-    sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    intact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from ludus.experiment.training import load_config
 
     folder = tmp_path / "t"
-    shutil.copytree(sound, folder)
+    shutil.copytree(intact, folder)
     (folder / "result.json").unlink()
     evil = tmp_path / "evil.py"
     evil.write_text(f"import os\nos.mkdir({str(tmp_path / 'trapped')!r})\ndef make(): ...\n")

@@ -16,7 +16,7 @@ import ludus
 from ludus import files
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.gateway.journal import Journal
-from ludus.gateway.spent import Spent
+from ludus.gateway.used_signatures import UsedSignatures
 from ludus.models.versions.store import VersionStore
 
 
@@ -123,7 +123,7 @@ def test_a_lock_is_free_at_its_end_though_a_child_forked_before_has_its_descript
 
 
 def test_used_signatures_are_synced_when_their_file_is_written_again(tmp_path: Path, calls: Calls) -> None:
-    Spent(60.0, now=lambda: 100.0, path=tmp_path / "0.spent").close()
+    UsedSignatures(60.0, now=lambda: 100.0, path=tmp_path / "0.spent").close()
     assert calls.made == ["sync 0", "rename to 0.spent", "sync folder"]
 
 

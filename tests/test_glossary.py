@@ -22,7 +22,7 @@ RETIRED = {
     r"mends?|mended": "fix",
     r"so be it": "what follows: left alone, ignored",
     r"odd": "invalid, or what is wrong with it",
-    r"soundness|unsound": "validation; invalid",
+    r"soundness|unsound|sound": "validation; invalid; valid, intact",
     r"is due|are due": "must be",
     r"givers?|takers?": "producer, consumer",
     r"deviations?": "std",

@@ -134,7 +134,7 @@ def move(source: Path, target: Path, *, durable: bool = True) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a damaged file, so that nobody takes it for a sound one; returns where it is now."""
+    """Rename a damaged file, so that nobody takes it for a valid one; returns where it is now."""
     aside = path.with_name(f"{path.name}.damaged")
     move(path, aside)
     return aside

@@ -195,7 +195,7 @@ def test_a_listed_one_that_is_gone_is_passed_over(tmp_path: Path, caplog: pytest
     assert "is listed, but not there" in caplog.text
 
 
-def test_a_sound_one_that_is_not_listed_counts(tmp_path: Path) -> None:
+def test_a_valid_one_that_is_not_listed_counts(tmp_path: Path) -> None:
     store = _saved(tmp_path, 10)
     listed = (tmp_path / "checkpoints.json").read_text()
     store.save(20, _content(20))
@@ -219,7 +219,7 @@ def test_one_under_another_name_is_not_taken_for_that_step(tmp_path: Path) -> No
     assert store.load()[0] == 10
 
 
-def test_when_none_is_sound_the_error_says_what_was_found(tmp_path: Path) -> None:
+def test_when_none_is_valid_the_error_says_what_was_found(tmp_path: Path) -> None:
     store = _saved(tmp_path, 10, 20)
     _file(tmp_path, 10).unlink()
     _file(tmp_path, 20).write_bytes(b"LUDUS")
@@ -352,7 +352,7 @@ def test_killed_at_random_moments_what_was_saved_is_never_lost(tmp_path: Path) -
         _assert_is(content, step)
 
 
-def test_the_newest_sound_one_up_to_a_step_can_be_asked_for(tmp_path: Path) -> None:
+def test_the_newest_valid_one_up_to_a_step_can_be_asked_for(tmp_path: Path) -> None:
     store = _saved(tmp_path, 10, 20, 30)
     assert store.steps() == [30, 20, 10]
     assert store.load(at_most=29)[0] == 20

@@ -89,14 +89,14 @@ def test_with_nothing_in_common_all_are_notified_and_nothing_is_restarted(tmp_pa
     tear(stores[1], 10)
     before = sorted(path.read_bytes() for path in tmp_path.rglob("*.ludus"))
     errors = load(stores)
-    assert all("no sound checkpoint in common" in one and "20, 10" in one for one in errors)
+    assert all("no valid checkpoint in common" in one and "20, 10" in one for one in errors)
     assert sorted(path.read_bytes() for path in tmp_path.rglob("*.ludus")) == before
 
 
 def test_a_rank_whose_checkpoints_are_gone_is_reported(tmp_path: Path) -> None:
     errors = load(saved(tmp_path, [10, 20], []))
     assert "Those of rank 1 are of the steps: none" in errors[1]
-    assert "no sound checkpoint in common" in errors[0]
+    assert "no valid checkpoint in common" in errors[0]
 
 
 def test_a_run_that_has_none_yet_begins(tmp_path: Path) -> None:
@@ -110,4 +110,4 @@ def test_a_run_killed_while_its_first_was_written_starts_again(tmp_path: Path) -
 def test_a_first_checkpoint_that_is_torn_is_no_reason_to_start_again(tmp_path: Path) -> None:
     stores = saved(tmp_path, [10], [10])
     tear(stores[1], 10)
-    assert all("no sound checkpoint in common" in one for one in load(stores))
+    assert all("no valid checkpoint in common" in one for one in load(stores))

@@ -466,7 +466,7 @@ def test_weights_that_are_not_finite_are_never_in_a_checkpoint(tmp_path: Path) -
         training.turn()
         with torch.no_grad():
             next(iter(training.learner.policy.parameters())).view(-1)[3] = float("nan")
-        with pytest.raises(TrainingError, match="the last checkpoint is sound"):
+        with pytest.raises(TrainingError, match="the last checkpoint is valid"):
             training.turn()
     assert CheckpointStore(tmp_path / "checkpoints").load()[0] == 10
 

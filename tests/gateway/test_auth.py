@@ -6,8 +6,8 @@ import pytest
 
 from ludus.gateway.auth import Auth, sign
 from ludus.gateway.http.wire import parse_step
-from ludus.gateway.spent import Spent
 from ludus.gateway.step import Step
+from ludus.gateway.used_signatures import UsedSignatures
 
 
 def request(time_ms, *, signed=None, **headers):
@@ -81,14 +81,14 @@ def test_used_signatures_are_known_to_a_successor_until_they_are_too_old_and_tak
     def signature(number):
         return f"{number} {number:064x}"
 
-    spent = Spent(60, now=lambda: now[0], path=path)
+    spent = UsedSignatures(60, now=lambda: now[0], path=path)
     for number in range(20_000):
         now[0] += 0.01
         spent.add(signature(number))
     assert path.stat().st_size < 2_500_000
-    assert signature(19_999) in Spent(60, now=lambda: now[0], path=tmp_path / "1.spent", others=[path])
+    assert signature(19_999) in UsedSignatures(60, now=lambda: now[0], path=tmp_path / "1.spent", others=[path])
     now[0] += 30
-    successor = Spent(60, now=lambda: now[0], path=path)
+    successor = UsedSignatures(60, now=lambda: now[0], path=path)
     assert signature(19_999) in successor
     assert path.stat().st_mode & 0o077 == 0
     now[0] += 60

@@ -151,11 +151,11 @@ def test_an_export_that_was_damaged_is_noticed_and_made_again(
     folder, _ = make(tmp_path, 1, backend="onnx")
     Kernel.of(folder).prepare()
     path = folder.onnx_path.with_name(name)
-    sound = path.read_bytes()
-    path.write_bytes(damage(sound))
+    intact = path.read_bytes()
+    path.write_bytes(damage(intact))
     assert Kernel.of(folder).prepare().chosen == "onnx"
     assert "model.onnx is damaged, or its checksum is: the module is exported again" in caplog.text
-    assert path.read_bytes() == sound
+    assert path.read_bytes() == intact
 
 
 def test_a_version_that_a_backend_runs_too_far_from_eager_is_run_by_eager(

@@ -22,14 +22,14 @@ __all__ = ["add_arguments", "run", "trust"]
 class _Limits:
     lease_s: float | None = option(None, help="the server's lease, to have that checked", minimum=0.1)
     request_s: float = option(10.0, help="after how long it cuts off a slow request, for --slow", minimum=0.1)
-    max_body_bytes: int = option(16 * 1024 * 1024, help="the most it takes in a body", minimum=1)
+    max_body_bytes: int = option(16 * 1024 * 1024, help="largest request body that it accepts", minimum=1)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default: http://127.0.0.1:8000)")
     options.add_secrets(parser, token="the bearer token of the server", secret="the secret to sign with")
     parser.add_argument(
-        "--data", metavar="TEXT", default="conformance", help="what is sent with each step: something the actor takes"
+        "--data", metavar="TEXT", default="conformance", help="body of each step; must be valid for the actor"
     )
     parser.add_argument("--slow", action="store_true", help="wait until the server cuts off a slow request, too")
     options.add_options(parser, _Limits())

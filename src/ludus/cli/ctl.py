@@ -51,8 +51,8 @@ _COLUMNS = {  # what is shown of an answer, beside the worker; metrics: everythi
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "commands:\n" + "\n".join(f"  {name:<12} {what}" for name, what in _COMMANDS.items())
-    parser.add_argument("trial", metavar="TRIAL", help="its name in the project folder, or the path of its folder")
-    parser.add_argument("action", metavar="COMMAND", type=_command, help="one of those below")
+    parser.add_argument("trial", metavar="TRIAL", help="a name in the project folder, or the path of a trial")
+    parser.add_argument("action", metavar="COMMAND", type=_command, help="one of the commands below")
     parser.add_argument("--workers", metavar="REGEX", type=_regex, help="only workers whose whole name matches")
     parser.add_argument("--project", metavar="DIR", default="trials", help="where trials are (default: trials)")
     parser.add_argument("--timeout", metavar="S", type=float, default=5.0, help="seconds to wait (default: 5)")

@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", metavar="S", type=float,
         help=f"how long it learns at most (default: {_LANDER.seconds:g}); with --calls, how long in all ({_CALLS_S:g})",
     )  # fmt: skip
-    parser.add_argument("--seed", metavar="N", type=int, default=1, help="decides everything random (default: 1)")
+    parser.add_argument("--seed", metavar="N", type=int, default=1, help="random seed (default: 1)")
     options.add_project(parser)
 
 

@@ -20,18 +20,18 @@ __all__ = ["add_arguments", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Episodes:
-    episodes: int = option(100, help="how many are played", minimum=1)
-    seed: int = option(0, help="of the environments", minimum=0, maximum=MAX_SEED)
+    episodes: int = option(100, help="number of episodes to play", minimum=1)
+    seed: int = option(0, help="seed of the environments", minimum=0, maximum=MAX_SEED)
     max_steps: int | None = option(None, help="steps of an episode; none: as the trial has it", minimum=1)
-    greedy: bool = option(True, help="take the likeliest action instead of a sample")
+    greedy: bool = option(True, help="play the most likely action instead of a sample")
     env_args: str = option("{}", help="arguments of the environment, over those of the trial's evaluation, as JSON")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("trial", metavar="TRIAL", help="its name in the project folder, or the path of its folder")
+    parser.add_argument("trial", metavar="TRIAL", help="a name in the project folder, or the path of a trial")
     options.add_options(parser, _Episodes())
-    parser.add_argument("--env", help="what is played, if the trial was not made by `ludus train`")
-    parser.add_argument("--model", default="policy", help="which of its models plays then")
+    parser.add_argument("--env", help="environment to play, if the trial was not made by `ludus train`")
+    parser.add_argument("--model", default="policy", help="the model that plays, with --env")
     options.add_project(parser)
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of a sentence")
 

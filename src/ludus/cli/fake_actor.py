@@ -25,11 +25,11 @@ _TELL_EVERY_S = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class _Server:
-    port: int = option(8000, help="where it listens; 0: any that is free", minimum=0, maximum=65535)
+    port: int = option(8000, help="port to listen on; 0: any free port", minimum=0, maximum=65535)
     host: str = option("127.0.0.1", help="beyond 127.0.0.1 a token or a secret is needed")
     delay_ms: float = option(0.0, help="how long a tick takes", minimum=0, maximum=600_000)
     lease_s: float = option(60.0, help="seconds that a session lives without a step", minimum=0.1)
-    seconds: float | None = option(None, help="end after that long, if not at Ctrl-C", minimum=0)
+    seconds: float | None = option(None, help="end after this time, if not at Ctrl-C", minimum=0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{kind}-return", metavar="TEXT", default=default, help=f"answer to {kind} (default: {default})"
         )
-    parser.add_argument("--echo", action="store_true", help="answer what is sent instead")
+    parser.add_argument("--echo", action="store_true", help="answer with the request's body")
     options.add_secrets(parser, token="bearer token that games must send", secret="secret that games must sign with")
 
 

@@ -23,10 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--games", metavar="N[,N…]", type=_numbers, default=[64],
         help="how many play at once; several numbers are played one after another (default: 64)",
     )  # fmt: skip
-    parser.add_argument("--ticks", metavar="N", type=int, default=200, help="of an episode (default: 200)")
-    parser.add_argument("--episodes", metavar="N", type=int, default=1, help="of each game (default: 1)")
-    parser.add_argument("--body-bytes", metavar="N", type=int, default=1024, help="of a request (default: 1024)")
-    parser.add_argument("--body", metavar="TEXT", help="what is sent, instead of zeros")
+    parser.add_argument("--ticks", metavar="N", type=int, default=200, help="ticks per episode (default: 200)")
+    parser.add_argument("--episodes", metavar="N", type=int, default=1, help="episodes per game (default: 1)")
+    parser.add_argument("--body-bytes", metavar="N", type=int, default=1024, help="bytes per request (default: 1024)")
+    parser.add_argument("--body", metavar="TEXT", help="request body, instead of zeros")
     parser.add_argument("--rate", metavar="X", type=float, help="ticks a second of all games (default: as many as go)")
     parser.add_argument("--unnumbered", action="store_true", help="send no step numbers")
     options.add_secrets(parser, token="the bearer token of the server", secret="the secret to sign with")

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """What `promote` and `rollback` share."""
-    parser.add_argument("trial", metavar="TRIAL", help="its name in the project folder, or the path of its folder")
+    parser.add_argument("trial", metavar="TRIAL", help="a name in the project folder, or the path of a trial")
     parser.add_argument("--tag", default="production", help="the tag that is moved")
     parser.add_argument("--model", default="policy", help="the model it is a tag of")
     options.add_project(parser)

@@ -18,8 +18,8 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("log", metavar="LOG", help="a file of recordings/ in the trial's folder")
-    parser.add_argument("--actor", metavar="MODULE:CLASS", help="another actor than the one that was recorded")
-    parser.add_argument("--actor-args", default=None, metavar="JSON", help="its arguments, as an object")
+    parser.add_argument("--actor", metavar="MODULE:CLASS", help="actor to use instead of the recorded one")
+    parser.add_argument("--actor-args", default=None, metavar="JSON", help="arguments of that actor, as a JSON object")
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of sentences")
 
 

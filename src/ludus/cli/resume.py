@@ -1,4 +1,4 @@
-"""`ludus resume TRIAL`: go on with a trial after a stop, a kill or a reboot, from its newest sound checkpoint."""
+"""`ludus resume TRIAL`: go on with a trial after a stop, a kill or a reboot, from its newest valid checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("trial", metavar="TRIAL", help="its name in the project folder, or the path of its folder")
+    parser.add_argument("trial", metavar="TRIAL", help="a name in the project folder, or the path of a trial")
     options.add_project(parser)
     parser.add_argument(
         "--trust", action="store_true", help="run the code of a trial that was made by others, or on another machine"

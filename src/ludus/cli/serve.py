@@ -28,31 +28,31 @@ __all__ = ["add_arguments", "parse_arguments", "parse_canaries", "parse_canary",
 
 @dataclass(frozen=True, kw_only=True)
 class _Gateway:
-    port: int = option(8000, help="where games call; 0: any that is free", minimum=0, maximum=65535)
-    host: str = option("127.0.0.1", help="what to listen on; beyond loopback a token or a secret is needed")
+    port: int = option(8000, help="port that games call; 0: any free port", minimum=0, maximum=65535)
+    host: str = option("127.0.0.1", help="host to listen on; beyond loopback a token or a secret is needed")
     num_workers: int = option(1, help="processes that share the port", minimum=1)
     lease_s: float = option(60.0, help="seconds that a session lives without a step", minimum=0.1)
     max_sessions: int = option(10_000, help="sessions at a time, in each process", minimum=1)
-    max_body_bytes: int = option(16 * 1024 * 1024, help="of a request's body", minimum=1)
-    max_buffered_bytes: int = option(256 * 1024 * 1024, help="of unanswered requests, in each process", minimum=1)
+    max_body_bytes: int = option(16 * 1024 * 1024, help="largest request body", minimum=1)
+    max_buffered_bytes: int = option(256 * 1024 * 1024, help="limit on unanswered requests, in each process", minimum=1)
     token: str | None = option(None, help="bearer token that games must have; other users can see it here")
     token_file: str | None = option(None, help="a file that has it; or set LUDUS_TOKEN or LUDUS_TOKEN_FILE")
     secret: str | None = option(None, help="secret that games sign their requests with; other users can see it here")
     secret_file: str | None = option(None, help="a file that has it; or set LUDUS_SECRET or LUDUS_SECRET_FILE")
     tls_cert: str | None = option(None, help="TLS certificate, a PEM file")
-    tls_key: str | None = option(None, help="its key, a PEM file")
-    record: bool = option(False, help="write all sessions down, for `ludus replay`")
+    tls_key: str | None = option(None, help="TLS key, a PEM file")
+    record: bool = option(False, help="record all sessions, for `ludus replay`")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("trial", metavar="TRIAL", help="its name in the project folder, or the path of its folder")
+    parser.add_argument("trial", metavar="TRIAL", help="a name in the project folder, or the path of a trial")
     parser.add_argument("--version", default="production", help="what new sessions play: a tag, a number or latest")
     parser.add_argument(
         "--canary", action="append", default=[], metavar="TAG=PERCENT", help="give this share of new sessions to a tag"
     )
     parser.add_argument("--model", default="policy", help="the policy that is served, by its name in the trial")
     parser.add_argument("--actor", metavar="MODULE:CLASS", help="an actor of your own, or FILE.py:CLASS")
-    parser.add_argument("--actor-args", default="{}", metavar="JSON", help="arguments of the actor, as an object")
+    parser.add_argument("--actor-args", default="{}", metavar="JSON", help="arguments of the actor, as a JSON object")
     options.add_options(parser, _Gateway())
     options.add_project(parser)
     parser.add_argument(

@@ -37,16 +37,16 @@ _REST_S = 0.7  # before an episode that is over is gone from the screen
 
 @dataclass(frozen=True, kw_only=True)
 class _Episodes:
-    episodes: int = option(1, help="how many are played", minimum=1)
+    episodes: int = option(1, help="number of episodes to play", minimum=1)
     fps: float | None = option(None, help="steps shown in a second; none: as the environment says", minimum=0.1)
-    seed: int = option(0, help="of the first episode; the next has the next", minimum=0)
-    greedy: bool | None = option(None, help="likeliest actions instead of samples; none: unless untrained")
+    seed: int = option(0, help="seed of the first episode; the next ones count up", minimum=0)
+    greedy: bool | None = option(None, help="play the most likely actions instead of samples; none: unless untrained")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("trial", metavar="TRIAL", help="its name in the project folder, or the path of its folder")
+    parser.add_argument("trial", metavar="TRIAL", help="a name in the project folder, or the path of a trial")
     options.add_options(parser, _Episodes())
-    parser.add_argument("--gif", metavar="FILE.gif", type=Path, help="save them as an animated GIF, too")
+    parser.add_argument("--gif", metavar="FILE.gif", type=Path, help="also save them as an animated GIF")
     parser.add_argument("--untrained", action="store_true", help="the policy before it had learnt anything")
     options.add_project(parser)
 

@@ -2,7 +2,7 @@
 
     store = CheckpointStore(trial_dir / "checkpoints")
     store.save(12_345, {"weights": …, "optimizer": …, "rng": …})      # checkpoints/checkpoint-000012345.ludus
-    step, content = store.load()                                      # the newest that is sound
+    step, content = store.load()                                      # the newest that is valid
 
 A file is 50 bytes of header (magic, format, SHA-256 and length of the body) and the body: the number of frames, their
 lengths, the frames of `ludus.data.encode`. It is written under a temporary name, synced, renamed, and its folder is
@@ -96,7 +96,7 @@ class CheckpointStore:
         return path
 
     def load(self, step: int | None = None, *, at_most: int | None = None, warns: bool = True) -> tuple[int, Nest]:
-        """The step and content of the newest sound checkpoint, or of the one of `step`. Arrays are writable.
+        """The step and content of the newest valid checkpoint, or of the one of `step`. Arrays are writable.
 
         With `at_most`, later steps than that are left aside. One that is torn, altered or missing is passed over with
         a warning unless `warns` is false. Raises `CheckpointError` if none is left.
@@ -132,7 +132,7 @@ class CheckpointStore:
         return not self._names()
 
     def steps(self) -> list[int]:
-        """Of all that is there or should be, newest first, sound or not."""
+        """Of all that is there or should be, newest first, valid or not."""
         return [_step_of(name) for name in self._names()]
 
     def records(self) -> list[CheckpointRecord]:

@@ -44,7 +44,7 @@ class TrainConfig:
     steps: int = option(
         100_000, help="environment steps to train for; one counts once, however many agents act in it", minimum=1
     )
-    seed: int = option(0, help="decides everything random", minimum=0, maximum=MAX_SEED)
+    seed: int = option(0, help="random seed", minimum=0, maximum=MAX_SEED)
     project: str = option("trials", help="folder of all trials")
     trial: str | None = option(None, help="name of this trial; none: made from the time")
     checkpoint_seconds: float = option(30.0, help="seconds between checkpoints", minimum=0.0)
@@ -53,7 +53,7 @@ class TrainConfig:
     simulators: int | None = option(
         None, help="processes that run environments, or that games call; 0: all in one process", minimum=0
     )
-    groups: int | None = option(None, help="groups of environments in a simulator; none: as fits", minimum=1)
+    groups: int | None = option(None, help="groups of environments in a simulator; none: automatic", minimum=1)
     env_threads: int = option(1, help="threads of environments that have their own (ALE, EnvPool)", minimum=1)
     inference: int = option(0, help="inference workers; 0: each simulator runs the policy itself", minimum=0)
     inference_backend: str = option(
@@ -68,14 +68,14 @@ class TrainConfig:
         help="a simulator without progress for so long is replaced, an inference worker after a tenth of it; 0: never",
         minimum=0.0,
     )
-    threads: int | None = option(None, help="threads of a trainer; none: as fits", minimum=1)
+    threads: int | None = option(None, help="threads of a trainer; none: automatic", minimum=1)
     device: str = option("cpu", help="where the trainer computes: cpu, cuda, cuda:1")
     engine: str = option("local", help="where workers run", choices=("local", "ray"))
     max_lag: int = option(16, help="async: samples of versions older than this are dropped, and counted", minimum=0)
     queue: int = option(1, help="async: segments that wait for the trainer at most", minimum=1)
     eval_episodes: int = option(100, help="episodes of the evaluation at the end; 0: none", minimum=0)
     eval_max_steps: int | None = option(
-        None, help="an episode of evaluation is cut off there; none: at twenty times the longest of training", minimum=1
+        None, help="step limit of an evaluation episode; none: twenty times the longest of training", minimum=1
     )
     eval_env_args: str = option(
         "{}", help="arguments of the environment in evaluations, over env_args, as a JSON object"

@@ -49,7 +49,7 @@ class Player:
 
 
 def load_player(folder: Path) -> Player:
-    """The newest weights of a trial. Raises `CheckpointError` if there is no sound checkpoint."""
+    """The newest weights of a trial. Raises `CheckpointError` if there is no valid checkpoint."""
     from ludus.experiment.wiring import make_policy_spec
 
     config = load_config(folder)

@@ -15,7 +15,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def load_together(store: CheckpointStore, ranks: Any) -> tuple[int, Nest] | None:
-    """The newest checkpoint that is sound on all ranks, each with its own; `None` if the run has yet to make its first.
+    """The newest checkpoint that is valid on all ranks, each with its own; `None` if the run has yet to make its first.
 
     All ranks call it together, and all come back or all raise. Raises `CheckpointError` if there are checkpoints, but
     none that all have.
@@ -45,6 +45,6 @@ def load_together(store: CheckpointStore, ranks: Any) -> tuple[int, Nest] | None
         return None
     there = ", ".join(map(str, steps)) or "none"
     raise errors.CheckpointError(
-        f"the {ranks.size} ranks have no sound checkpoint in common. Those of rank {ranks.rank} are of the steps: "
+        f"the {ranks.size} ranks have no valid checkpoint in common. Those of rank {ranks.rank} are of the steps: "
         f"{there}.{why} The run cannot go on, and all files are as they were; start it again under another name."
     )

@@ -1,7 +1,7 @@
 """A training run in one process: turns of a flow, with metrics, checkpoints and an evaluation at the end.
 
 with Training(config, folder, flow, learner) as training:
-    training.restore()                  # the newest sound checkpoint, if there is one
+    training.restore()                  # the newest valid checkpoint, if there is one
     while not training.is_done:
         training.turn()
     result = training.finish()
@@ -363,11 +363,11 @@ class Training:
         raise errors.TrainingError(
             f"weights are not finite after update {self.learner.version}: training has diverged, and no checkpoint was "
             "written. A smaller learning_rate or max_grad_norm, or a reward_scale below 1, may help; the last "
-            "checkpoint is sound."
+            "checkpoint is valid."
         )
 
     def restore(self) -> bool:
-        """Go on from the newest sound checkpoint, of several ranks the newest that all have; false if there is none.
+        """Go on from the newest valid checkpoint, of several ranks the newest that all have; false if there is none.
 
         Raises `CheckpointError` if there are checkpoints and none can be used: a run never starts again over them.
         """

@@ -40,7 +40,7 @@ from ludus.services.buffer.service import BufferService
 from ludus.services.simulator.chooser import InlineChooser
 from ludus.services.simulator.service import SimulatorService, SimulatorSettings
 from ludus.services.simulator.simulator import Simulator
-from ludus.services.trainer import memory
+from ludus.services.trainer import freed_memory
 from ludus.services.trainer.ranks import TorchRanks
 from ludus.services.trainer.service import TrainerService
 from ludus.services.trainer.service_host import Hosted, ServiceHost
@@ -138,7 +138,7 @@ def embedded(
     open_metrics: Callable[..., LoopWriter] = MetricsWriter,
 ) -> Training:
     """All in this process: a simulator whose policy is the learner's own. No calls, no copies of weights."""
-    memory.keep_freed()
+    freed_memory.keep()
     groups = make_groups(config)
     torch.set_num_threads(config.train.threads or _embedded_threads(groups[0].spec))
     policy = Policy(make_policy_spec(config, groups[0].spec), seed=config.train.seed)
@@ -304,7 +304,7 @@ class TrainerFactory:
     def __call__(self, server: WorkerServer) -> TrainerJob:
         config, size = self.config, self.config.train.trainers
         rank = int(server.worker_name.rpartition("/")[2])
-        memory.keep_freed()
+        freed_memory.keep()
         torch.set_num_threads(_trainer_threads(config))
         ranks = _join(rank, size, server, config) if size > 1 else None
         policy = Policy(self.policy, seed=config.train.seed)

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from ludus.gateway.spent import Spent
 from ludus.gateway.step import BadStep, Outcome, Step, check_id
+from ludus.gateway.used_signatures import UsedSignatures
 
 __all__ = ["Auth", "sign"]
 
@@ -62,8 +62,8 @@ class Auth:
         self._secret = secret
         self._now = now
         self._began_ms = int(now() * 1e3)
-        self._seen = Spent(2 * _CLOCK_WINDOW_S, now=now)
-        self._starts = Spent(2 * _CLOCK_WINDOW_S, now=now, path=path if secret else None, others=others)
+        self._seen = UsedSignatures(2 * _CLOCK_WINDOW_S, now=now)
+        self._starts = UsedSignatures(2 * _CLOCK_WINDOW_S, now=now, path=path if secret else None, others=others)
 
     @property
     def is_on(self) -> bool:

@@ -1,9 +1,9 @@
-"""Looking a moment before falling asleep.
+"""Spin a moment before sleeping.
 
 Waking a sleeping thread on another core costs 30-100 µs on a virtual machine, as much as a small call takes. A waiter
-whose recent waits were short therefore looks for up to `LOOK_S` before it sleeps. It is polite about it: it yields the
-core every few microseconds; it stops at once, and for `CROWDED_S`, when somebody else wanted the core; and looking in
-vain makes it ever less willing. An idle process never looks.
+whose recent waits were short therefore spins for up to `LOOK_S` before it sleeps. It yields the core every few
+microseconds; it stops at once, and for `CROWDED_S`, when another process wanted the core; and each spin that finds
+nothing makes the next less likely. An idle process never spins.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _HIGH_PRICE = 1024
 
 
 class Spin:
-    """One waiter's memory of how its waits went.
+    """Decides for one waiter, by how its last waits went, whether to spin.
 
-    Looking has a price, in short sleeps that must come first; it falls when looking pays and rises when it does not.
+    A spin has a price, in short sleeps that must come first; it falls when spinning pays and rises when it does not.
     """
 
     __slots__ = ("_crowded_until", "_misses", "_price", "_shorts", "willing")
@@ -43,7 +43,7 @@ class Spin:
         self._crowded_until = 0.0
 
     def look(self, glance: Callable[[], object], attempt: Callable[[], T] | None = None) -> object | T | None:
-        """What `glance` or `attempt` found, if they found something true within `LOOK_S`.
+        """Spin: what `glance` or `attempt` found, if they found something true within `LOOK_S`.
 
         `glance` must cost no system call, or hardly any; `attempt` is made now and then.
         """

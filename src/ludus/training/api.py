@@ -101,7 +101,7 @@ def resume(
     began: float | None = None,
     trust: bool = False,
 ) -> TrainingRun:
-    """Go on with a trial that was stopped, killed or cut off, from its newest sound checkpoint.
+    """Go on with a trial that was stopped, killed or cut off, from its newest valid checkpoint.
 
     A trial that was killed before its first checkpoint starts again; one that has ended is returned as it is. `trust`:
     run the files of code that its config names, though it was made by another user or on another machine.

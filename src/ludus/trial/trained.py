@@ -23,7 +23,7 @@ def publish(folder: Path) -> None:
     """Have the run's policy in the trial's models, by its newest version or checkpoint, whichever is later.
 
     Safe beside others that do the same, and beside the run itself. Raises `ConfigError` if the run names code that is
-    not this user's own, and `CheckpointError` if it has no sound checkpoint.
+    not this user's own, and `CheckpointError` if it has no valid checkpoint.
     """
     from ludus import envs
     from ludus.experiment.checkpoints import CheckpointStore

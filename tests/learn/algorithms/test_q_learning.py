@@ -59,7 +59,7 @@ class QLearningConfig(AlgorithmConfig):
     gamma: float = option(0.9, help="discount of a reward one step later", minimum=0.0, maximum=1.0)
     num_epochs: int = option(8, help="passes over each batch", minimum=1)
     minibatch_size: int = option(64, help="environment steps of one gradient step", minimum=0)
-    learning_rate: float = option(3e-3, help="step size of Adam", minimum=0.0)
+    learning_rate: float = option(3e-3, help="learning rate of Adam", minimum=0.0)
     n: int = option(3, help="steps of rewards in a target", minimum=1)
     tau: float = option(0.1, help="how far the target network moves at each gradient step", minimum=0.0)
 

@@ -258,7 +258,7 @@ def test_altered_bytes_are_noticed_on_request(store: VersionStore) -> None:
         store.verify("policy")
 
 
-def test_altered_bytes_of_a_file_that_was_found_sound_before_are_noticed_on_request(store: VersionStore) -> None:
+def test_altered_bytes_of_a_file_that_was_found_valid_before_are_noticed_on_request(store: VersionStore) -> None:
     """As a disk alters them: the file's time and size stay."""
     store.publish("policy", weights(1), number=0)
     store.get("policy")
@@ -342,7 +342,7 @@ def test_a_damaged_version_is_not_held(store, damage) -> None:
 
 
 @DAMAGES
-def test_a_version_that_is_published_again_over_a_damaged_file_is_sound(store, damage) -> None:
+def test_a_version_that_is_published_again_over_a_damaged_file_is_valid(store, damage) -> None:
     store.publish("policy", weights(0), number=0)
     damage(_file(store, 0))
     store.publish("policy", weights(0), number=0)

@@ -200,7 +200,7 @@ def test_envs_of_ones_own_that_give_no_finite_numbers_are_named() -> None:
 
 
 def test_returns_of_games_in_turns_do_not_depend_on_how_long_segments_are() -> None:
-    """In one of a single step, the row whose turn it is not is never active; its env is sound all the same."""
+    """In one of a single step, the row whose turn it is not is never active; its env is valid all the same."""
 
     def episodes(num_steps: int) -> list[Any]:
         simulator = simulate([envs.make("pettingzoo:tictactoe_v3", 2)], num_steps=num_steps)

@@ -93,7 +93,7 @@ def test_it_turns_until_the_job_is_done_and_then_finishes_it() -> None:
 
 
 def test_an_error_in_a_turn_keeps_nothing_of_it() -> None:
-    """Half a turn, or weights that have diverged, must not take the place of the last sound checkpoint."""
+    """Half a turn, or weights that have diverged, must not take the place of the last valid checkpoint."""
     job = NotingJob(error=RuntimeError("it diverged"))
     worker = make_worker(job)
     with pytest.raises(RuntimeError, match="diverged"):

@@ -22,8 +22,8 @@ __all__ = ["A2C", "A2CConfig"]
 class A2CConfig(ActorCriticConfig):
     num_envs: int = option(16, help="environments of one simulator, in all its groups", minimum=1)
     num_steps: int = option(8, help="steps of each environment in one segment", minimum=1)
-    learning_rate: float = option(7e-4, help="step size of Adam", minimum=0.0)
-    normalise_advantage: bool = option(False, help="bring advantages to mean 0 and std 1")
+    learning_rate: float = option(7e-4, help="learning rate of Adam", minimum=0.0)
+    normalise_advantage: bool = option(False, help="normalise advantages to mean 0 and std 1")
 
 
 class A2C(ActorCritic[A2CConfig]):

@@ -28,7 +28,7 @@ class ActorCriticConfig(AlgorithmConfig):
     """What every actor-critic has beside `AlgorithmConfig`."""
 
     lam: float = option(0.95, help="lambda of advantages and value targets", minimum=0.0, maximum=1.0)
-    value_coef: float = option(0.5, help="weight of the value's loss", minimum=0.0)
+    value_coef: float = option(0.5, help="weight of the value loss", minimum=0.0)
     entropy_coef: float | None = option(
         None,
         help="weight of the entropy bonus; none: 0.01, of A2C 0, and 0.05 where several agents learn from each other",

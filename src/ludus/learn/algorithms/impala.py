@@ -19,10 +19,10 @@ __all__ = ["Impala", "ImpalaConfig"]
 @dataclass(frozen=True, kw_only=True)
 class ImpalaConfig(ActorCriticConfig):
     minibatch_size: int = option(512, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
-    normalise_advantage: bool = option(True, help="bring advantages to mean 0 and std 1")
-    rho_max: float = option(1.0, help="where V-trace's weight of a step is cut off", minimum=0.0)
-    c_max: float = option(1.0, help="where V-trace's weight of the trace is cut off", minimum=0.0)
-    learning_rate: float = option(5e-4, help="step size of Adam", minimum=0.0)
+    normalise_advantage: bool = option(True, help="normalise advantages to mean 0 and std 1")
+    rho_max: float = option(1.0, help="V-trace: clip of the importance weights (rho)", minimum=0.0)
+    c_max: float = option(1.0, help="V-trace: clip of the trace weights (c)", minimum=0.0)
+    learning_rate: float = option(5e-4, help="learning rate of Adam", minimum=0.0)
 
 
 class Impala(ActorCritic[ImpalaConfig]):

@@ -234,11 +234,11 @@ class Learner:
         if not all(_is_finite(leaf) for leaf in (segment.reward, *nests.leaves(segment.obs))):
             raise TrainingError(
                 f"{found}: rewards or observations that it learnt from are not finite. Fix what produced them, no "
-                "setting will help; the last checkpoint is sound."
+                "setting will help; the last checkpoint is valid."
             )
         raise TrainingError(
             f"{found}: training has diverged. A smaller learning_rate or max_grad_norm, or a reward_scale below 1, "
-            "may help; the last checkpoint is sound."
+            "may help; the last checkpoint is valid."
         )
 
     def _is_clipped_hard(self, tally: _Tally) -> bool:

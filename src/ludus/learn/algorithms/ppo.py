@@ -22,9 +22,9 @@ __all__ = ["PPO", "PPOConfig"]
 class PPOConfig(ActorCriticConfig):
     num_epochs: int = option(6, help="passes over each batch", minimum=1)
     minibatch_size: int = option(128, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
-    learning_rate: float = option(5e-4, help="step size of Adam", minimum=0.0)
-    clip: float = option(0.2, help="how far the ratio to the old policy counts", minimum=0.0)
-    normalise_advantage: bool = option(True, help="bring advantages to mean 0 and std 1")
+    learning_rate: float = option(5e-4, help="learning rate of Adam", minimum=0.0)
+    clip: float = option(0.2, help="clip range of the probability ratio", minimum=0.0)
+    normalise_advantage: bool = option(True, help="normalise advantages to mean 0 and std 1")
 
 
 class PPO(ActorCritic[PPOConfig]):

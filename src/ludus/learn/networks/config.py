@@ -18,14 +18,14 @@ class NetworkConfig:
     encoder: str = option(
         "auto",
         choices=("auto", "mlp", "small", "nature", "impala"),
-        help="what reads observations: auto is nature, DQN's CNN, for images and mlp for all else; small is A3C's",
+        help="encoder of observations: auto is nature (DQN's CNN) for images, mlp otherwise; small is A3C's CNN",
     )
     hidden: tuple[int, ...] | None = option(
         None, minimum=1, help="sizes of an MLP's hidden layers; none: 64,64, or 256,256 if it reads over 64 numbers"
     )
-    activation: str = option("tanh", choices=("tanh", "relu"), help="after each hidden layer of an MLP")
-    recurrent: str = option("none", choices=("none", "lstm", "gru"), help="state from one step to the next")
-    recurrent_size: int = option(64, minimum=1, help="how many numbers the state has")
+    activation: str = option("tanh", choices=("tanh", "relu"), help="activation after each hidden layer of an MLP")
+    recurrent: str = option("none", choices=("none", "lstm", "gru"), help="recurrent layer")
+    recurrent_size: int = option(64, minimum=1, help="size of the recurrent state")
     shared: bool | None = option(
         None, help="policy and value share a body; none: yes for images and recurrent networks, no for vectors"
     )

@@ -23,7 +23,7 @@ def load(name: str, obs: Nest, num_outputs: int) -> Any:
     Raises `ConfigError`, saying what is wrong, unless it can be built and meets the contract.
     """
     if not all(name.rpartition(":")):
-        raise ConfigError(f"model={name!r} should be module:callable or file.py:callable.")
+        raise ConfigError(f"model={name!r} must be module:callable or file.py:callable.")
     try:
         build = lookup.load_attribute(name, what="model")
         model = build(obs, num_outputs)
@@ -41,7 +41,7 @@ def load(name: str, obs: Nest, num_outputs: int) -> Any:
 def check(model: Any, obs: Nest, num_outputs: int, *, name: str) -> None:
     """Raise `ConfigError` unless one forward pass, on zeros, gives what the contract says."""
     if not isinstance(model, nn.Module):
-        raise ConfigError(f"model={name} gave a {type(model).__name__}: it should give a torch.nn.Module.")
+        raise ConfigError(f"model={name} returned a {type(model).__name__}; it must return a torch.nn.Module.")
     state_spec = getattr(model, "state_spec", None)
     leading = (_NUM_ROWS,) if state_spec is None else (_NUM_STEPS, _NUM_ROWS)
     args = [_zeros(obs, leading)]
@@ -56,12 +56,12 @@ def check(model: Any, obs: Nest, num_outputs: int, *, name: str) -> None:
         ) from error
     wanted = "(outputs, value)" if state_spec is None else "(outputs, value, state)"
     if not isinstance(result, tuple) or len(result) != 1 + len(args[:2]):
-        raise ConfigError(f"model={name} gave a {type(result).__name__}: its forward should give {wanted}.")
+        raise ConfigError(f"model={name} returned a {type(result).__name__}; its forward must return {wanted}.")
     for what, tensor, shape in (("outputs", result[0], (*leading, num_outputs)), ("value", result[1], leading)):
         if not isinstance(tensor, torch.Tensor) or tuple(tensor.shape) != shape:
             got = list(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
             raise ConfigError(
-                f"model={name} gave {what} {got} for observations {list(leading)}: {list(shape)} is expected."
+                f"model={name} returned {what} {got} for observations {list(leading)}; it must be {list(shape)}."
             )
     if state_spec is not None:
         _check_state(result[2], args[1], name)
@@ -71,9 +71,9 @@ def _check_state(state: Nest, given: Nest, name: str) -> None:
     try:
         same = nests.leaves(nests.map(lambda before, after: before.shape == after.shape, given, state))
     except (ValueError, AttributeError) as error:
-        raise ConfigError(f"model={name} gave another kind of state than its state_spec says: {error}.") from error
+        raise ConfigError(f"model={name} returned another kind of state than its state_spec says: {error}.") from error
     if not all(same):
-        raise ConfigError(f"model={name} gave state of other shapes than its state_spec says.")
+        raise ConfigError(f"model={name} returned state of other shapes than its state_spec says.")
 
 
 def _zeros(spec: Nest, leading: tuple[int, ...]) -> Nest:

@@ -31,10 +31,10 @@ _HEAD = struct.Struct("<8sII")  # magic, format, number of frames
 _ENTRY = struct.Struct("<QQ")  # where a frame begins, its bytes
 _ALIGN = 64
 _LIMITS = data.Limits(max_leaves=10_000_000, max_bytes=1 << 40)
-_NUM_SOUND = 1024
+_NUM_VERIFIED = 1024
 
-_sound: OrderedDict[tuple[int, int, int, int], None] = OrderedDict()
-"""Files that this process has found sound: device, inode, time of change, bytes. The oldest are forgotten."""
+_verified: OrderedDict[tuple[int, int, int, int], None] = OrderedDict()
+"""Files that this process has found valid: device, inode, time of change, bytes. The oldest are forgotten."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,12 +99,12 @@ def read_file(path: Path, *, private: bool = False, check: bool = True) -> tuple
         if not path.name.startswith(f"{version.number:09d}-{version.digest[:12]}."):
             raise errors.DataError("it says that it is another version than its name does")
         stamp = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
-        if check and stamp not in _sound:
+        if check and stamp not in _verified:
             if digest_of(weights) != version.digest:
                 raise errors.DataError(f"its digest is not {version.digest[:12]}")
-            _sound[stamp] = None
-            if len(_sound) > _NUM_SOUND:
-                _sound.popitem(last=False)
+            _verified[stamp] = None
+            if len(_verified) > _NUM_VERIFIED:
+                _verified.popitem(last=False)
         return version, weights
     except (struct.error, errors.DataError, KeyError, TypeError, ValueError) as error:
         raise errors.DataError(f"{path} is torn or altered ({error})") from None

@@ -131,7 +131,7 @@ class VersionStore:
     ) -> tuple[Version, dict[str, NDArray[Any]]]:
         """A version, by its number, its tag, or "latest", and its arrays: read-only views of its file.
 
-        `private`: see `read_file`. Where the newest is asked for and damaged, the newest sound one is given, with a
+        `private`: see `read_file`. Where the newest is asked for and damaged, the newest valid one is given, with a
         warning. Raises `DataError`, which says what is there, if there is no such version (any more) or it is damaged.
         """
         damage: errors.DataError | None = None
@@ -503,8 +503,8 @@ def _parse_tags(content: bytes) -> dict[str, int] | None:
         tags = json.loads(content)
     except ValueError:
         return None
-    is_sound = isinstance(tags, dict) and all(type(number) is int for number in tags.values())
-    return tags if is_sound else None
+    is_valid = isinstance(tags, dict) and all(type(number) is int for number in tags.values())
+    return tags if is_valid else None
 
 
 def _sync_file(path: Path) -> None:

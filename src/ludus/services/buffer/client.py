@@ -21,7 +21,7 @@ from ludus.data.segment import Segment
 from ludus.rpc.call import Pending
 from ludus.rpc.client import wait_any
 from ludus.services.buffer.fifo import Item
-from ludus.services.buffer.seen import WINDOW
+from ludus.services.buffer.seen_segments import WINDOW
 
 __all__ = ["BufferConsumer", "BufferProducer", "ProducerStats"]
 

@@ -24,7 +24,7 @@ from ludus import clock as clocks
 from ludus import errors
 from ludus.data.nest import Nest
 from ludus.services.buffer.kinds import kind_of
-from ludus.services.buffer.seen import Seen, parse_segment_id
+from ludus.services.buffer.seen_segments import SeenSegments, parse_segment_id
 from ludus.telemetry.counts import Counts
 
 __all__ = ["FifoBuffer", "FifoStats", "Item", "OnCounted", "OnQueued", "counts"]
@@ -98,7 +98,7 @@ class FifoBuffer:
         self._changed = threading.Condition()
         self._queue: deque[Item] = deque()
         self._waiting: dict[str, _Offer] = {}  # by id, in the order they came
-        self._seen = Seen()  # what was queued, ever
+        self._seen = SeenSegments()  # what was queued, ever
         self._counted: dict[str, tuple[int, int]] = {}  # of each who pushes many: its last push, and what was queued
         self._is_closed = False
         self._num_pushed = self._num_taken = self._num_duplicates = self._num_rows_taken = self._num_dropped = 0

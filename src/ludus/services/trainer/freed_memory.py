@@ -9,14 +9,14 @@ from __future__ import annotations
 import ctypes
 import functools
 
-__all__ = ["keep_freed"]
+__all__ = ["keep"]
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _KEPT_BYTES = 256 << 20
 
 
 @functools.cache
-def keep_freed() -> bool:
+def keep() -> bool:
     """Have this process keep up to 256 MiB of freed memory for itself; false where the C library is not glibc."""
     try:
         mallopt = ctypes.CDLL(None).mallopt

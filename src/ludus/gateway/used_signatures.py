@@ -13,13 +13,13 @@ from pathlib import Path
 
 from ludus import files
 
-__all__ = ["Spent"]
+__all__ = ["UsedSignatures"]
 
 _MAX_REMEMBERED = 1_000_000
 _MAX_FILE_BYTES = 1024 * 1024  # beyond what is still needed
 
 
-class Spent:
+class UsedSignatures:
     """`others` are files of the same kind, of other workers; what they hold counts as used, too."""
 
     def __init__(

@@ -5,11 +5,11 @@ import random
 import pytest
 
 from ludus import errors
-from ludus.services.buffer.seen import WINDOW, Seen, parse_segment_id
+from ludus.services.buffer.seen_segments import WINDOW, SeenSegments, parse_segment_id
 
 
 def test_each_number_of_each_producer_is_new_once() -> None:
-    seen = Seen()
+    seen = SeenSegments()
     for producer in ("a/0-x", "a/1-y"):
         for number in range(1, 1000):
             segment_id = f"{producer}/{number}"
@@ -26,7 +26,7 @@ def test_numbers_may_overtake_each_other_within_the_window() -> None:
         part = numbers[start : start + WINDOW // 2]
         random.Random(start).shuffle(part)
         numbers[start : start + WINDOW // 2] = part
-    seen = Seen()
+    seen = SeenSegments()
     for number in numbers:
         assert not seen.has(f"p/{number}")
         seen.add(f"p/{number}")
@@ -34,10 +34,10 @@ def test_numbers_may_overtake_each_other_within_the_window() -> None:
 
 
 def test_it_can_be_saved_and_restored() -> None:
-    seen = Seen()
+    seen = SeenSegments()
     for number in (1, 2, 5):
         seen.add(f"p/{number}")
-    other = Seen()
+    other = SeenSegments()
     other.restore(seen.save())
     assert [other.has(f"p/{number}") for number in range(1, 7)] == [True, True, False, False, True, False]
 

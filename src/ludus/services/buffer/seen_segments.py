@@ -5,7 +5,7 @@ from __future__ import annotations
 from ludus import errors
 from ludus.data.nest import Nest
 
-__all__ = ["WINDOW", "Seen", "parse_segment_id"]
+__all__ = ["WINDOW", "SeenSegments", "parse_segment_id"]
 
 WINDOW = 256
 """So far apart may two pushes of one producer be that overtake each other. What is older counts as seen."""
@@ -22,7 +22,7 @@ def parse_segment_id(segment_id: str) -> tuple[str, int]:
     return producer, int(number)
 
 
-class Seen:
+class SeenSegments:
     """For each producer the highest number, and which of the `WINDOW` numbers up to it have been seen."""
 
     def __init__(self) -> None:
