@@ -30,7 +30,7 @@ check: setup
 	$(BIN)/lint-imports
 
 test: check
-	$(BIN)/pytest -q -n 3 --dist worksteal
+	$(BIN)/pytest -q -n 4 --dist worksteal --durations=15
 
 chaos: setup
 	$(BIN)/python benchmarks/chaos.py

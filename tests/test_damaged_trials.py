@@ -243,7 +243,7 @@ def test_a_policy_trial_that_was_copied_is_served_without_unpickling_what_is_in_
 def test_a_config_of_others_that_names_a_file_of_code_runs_nothing_without_consent(
     intact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from ludus.experiment.training import load_config
+    from ludus.experiment.saved_config import load_config
 
     folder = tmp_path / "t"
     shutil.copytree(intact, folder)

@@ -16,13 +16,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import itertools
+import json
 import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ludus import errors
 
@@ -37,6 +38,7 @@ __all__ = [
     "move",
     "remove_parts",
     "replace",
+    "replace_json",
     "set_aside",
     "sync",
     "sync_folder",
@@ -64,6 +66,11 @@ def replace(path: Path, parts: Iterable[Buffer], *, mode: int = PUBLIC, durable:
             file.write(content)
 
     write(path, fill, mode=mode, durable=durable)
+
+
+def replace_json(path: Path, content: Mapping[str, Any]) -> None:
+    """`replace` with an object as JSON that a person can read."""
+    replace(path, [(json.dumps(content, indent=2) + "\n").encode()])
 
 
 def write(path: Path, fill: Callable[[BinaryIO], None], *, mode: int = PUBLIC, durable: bool = True) -> None:

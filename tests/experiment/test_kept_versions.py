@@ -9,7 +9,7 @@ import pytest
 
 from ludus import envs, errors
 from ludus.discovery.memory import MemoryNames
-from ludus.experiment.training import load_config
+from ludus.experiment.saved_config import load_config
 from ludus.experiment.wiring import MODEL, make_policy_spec
 from ludus.learn.policies.policy import Policy
 from ludus.models.service import ModelService

@@ -16,7 +16,7 @@ from ludus.errors import CheckpointError
 from ludus.experiment import wiring
 from ludus.experiment.config import resolve
 from ludus.experiment.player import Player, load_player
-from ludus.experiment.training import write_trial
+from ludus.experiment.saved_config import write_trial
 from ludus.learn.policies.policy import Policy
 from ludus.training import api as training
 

@@ -22,7 +22,8 @@ from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import resolve
 from ludus.experiment.evaluation import Evaluation
 from ludus.experiment.flows.report import Report
-from ludus.experiment.training import Training, load_config, write_trial
+from ludus.experiment.saved_config import load_config, write_trial
+from ludus.experiment.training import Training
 from ludus.services.simulator.episodes import Episode
 from ludus.telemetry.metrics_file import read_metrics
 from ludus.training import api as runs

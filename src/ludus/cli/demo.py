@@ -159,9 +159,9 @@ def _show(lesson: Lesson, folder: Path, console: Console, result: Mapping[str, A
 
 
 def _tested(lesson: Lesson, folder: Path, policy: Policy, *, is_trained: bool) -> str:
-    from ludus.experiment import evaluation, training
+    from ludus.experiment import evaluation, saved_config
 
-    config = training.load_config(folder)
+    config = saved_config.load_config(folder)
     result = evaluation.evaluate(policy, config, episodes=lesson.num_tests, seed=1, greedy=is_trained)
     return _spell(result.mean, result.std, lesson)
 

@@ -55,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
     chosen = _Episodes(**(asdict(_Episodes()) | options.given_options(args, _Episodes())))
     folder = find(args.trial, project=args.project, trained=True).path
     expect_installed("torch", *(["PIL"] if args.gif else []), extra="train")
-    from ludus.experiment import player, recording, training, watching  # bring torch
+    from ludus.experiment import player, recording, saved_config, watching  # bring torch
 
-    config = training.load_config(folder)
+    config = saved_config.load_config(folder)
     policy = watching.untrained_policy(folder) if args.untrained else player.load_player(folder).policy
     with watching.VisibleEnv(config.train.env, **config.eval_env_args) as env:
         kept = recording.Recording(fps=chosen.fps or env.fps) if args.gif else None

@@ -163,7 +163,7 @@ class CheckpointStore:
         known = {record.file: record for record in self.records()} | {newest.file: newest}
         listed = sorted((known[name] for name in kept if name in known), key=lambda record: record.step)
         content = {"format": _FORMAT, "checkpoints": [asdict(record) for record in listed]}
-        files.replace(self._folder / _LIST, [json.dumps(content, indent=2).encode() + b"\n"])
+        files.replace_json(self._folder / _LIST, content)
         for path in self._folder.glob("checkpoint-*.ludus"):
             if _NAME.fullmatch(path.name) and path.name not in kept:
                 path.unlink(missing_ok=True)

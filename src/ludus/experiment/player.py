@@ -13,7 +13,7 @@ from ludus.data import nest as nests
 from ludus.data.nest import Nest
 from ludus.data.spec import ArraySpec
 from ludus.experiment.checkpoints import CheckpointStore
-from ludus.experiment.training import load_config
+from ludus.experiment.saved_config import load_config
 from ludus.learn.policies.policy import Policy
 from ludus.learn.policies.served import ServedPolicy
 

@@ -24,7 +24,7 @@ from ludus import envs
 from ludus.envs import registry
 from ludus.errors import EnvError
 from ludus.experiment.evaluation import PolicyPlayer
-from ludus.experiment.training import load_config
+from ludus.experiment.saved_config import load_config
 from ludus.learn.policies.policy import Policy
 
 __all__ = ["Frame", "Moment", "VisibleEnv", "play_episode", "untrained_policy"]

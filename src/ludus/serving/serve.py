@@ -12,7 +12,7 @@ from ludus import errors
 from ludus.command_line import trial_command
 from ludus.data.lookup import load_attribute
 from ludus.experiment.player import open_policy
-from ludus.experiment.training import trust_config
+from ludus.experiment.saved_config import trust_config
 from ludus.gateway.client import check_header
 from ludus.gateway.router import Router
 from ludus.gateway.session import FOLLOW

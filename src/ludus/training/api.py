@@ -108,7 +108,7 @@ def resume(
     """
     began = time.time() if began is None else began
     folder = find(trial, project=project, trained=True)
-    from ludus.experiment.training import load_config, trust_config
+    from ludus.experiment.saved_config import load_config, trust_config
 
     if trust:
         trust_config(folder.path)
@@ -192,7 +192,7 @@ def _load_for_evaluation(folder: Path, env: str | None, model: str) -> tuple[Any
     from ludus import envs
     from ludus.data import nest as nests
     from ludus.experiment import player
-    from ludus.experiment.training import load_config
+    from ludus.experiment.saved_config import load_config
 
     def shapes(obs: Any) -> list[Any]:
         return [(leaf.shape, leaf.dtype) for leaf in nests.leaves(obs)]
@@ -226,10 +226,9 @@ def _run(
         import torch  # noqa: F401 - to tell of its absence in one clear sentence
     except ImportError:
         raise errors.MissingExtra("torch", extra="train") from None
-    from ludus.experiment import status, wiring
-    from ludus.experiment import training as trainings
+    from ludus.experiment import saved_config, status, wiring
 
-    trainings.write_trial(folder.path, config)
+    saved_config.write_trial(folder.path, config)
     if not config.is_embedded:
         from ludus.training import spread
 

@@ -27,7 +27,7 @@ def publish(folder: Path) -> None:
     """
     from ludus import envs
     from ludus.experiment.checkpoints import CheckpointStore
-    from ludus.experiment.training import load_config
+    from ludus.experiment.saved_config import load_config
     from ludus.experiment.wiring import make_policy_spec  # brings torch
     from ludus.learn.policies.served import ServedPolicy
     from ludus.models.definition import Definition, ModelFolder
