@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test check bench learn chaos mutants clean peers peers-train peers-gateway
+.PHONY: setup demo test quick check bench learn chaos mutants clean peers peers-train peers-gateway
 
 setup: $(STAMP)
 
@@ -31,6 +31,14 @@ check: setup
 
 test: check
 	$(BIN)/pytest -q -n 4 --dist worksteal --durations=15
+
+# What a person runs while working: under a minute on two cores. Other folders: make quick QUICK=tests/gateway
+QUICK ?= tests/data tests/learn tests/services tests/rpc tests/workers tests/telemetry tests/program \
+  tests/test_project_rules.py tests/test_glossary.py tests/test_files.py
+quick: setup
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q -n 2 --dist worksteal $(QUICK)
 
 chaos: setup
 	$(BIN)/python benchmarks/chaos.py
