@@ -110,6 +110,8 @@ def test_a_network_that_reads_many_numbers_is_wider_unless_it_is_said_how_wide(n
         )
 
     assert widths(NetworkConfig(shared=shared)) == (width, width)
+    assert Encoder(ArraySpec((), np.int64, 0, 499), NetworkConfig()).mlp.num_features == 64, "one number, not 500"
+    assert Encoder(ArraySpec((5,), np.int64, 0, 19), NetworkConfig()).mlp.num_features == 256, "of five choices"
     assert widths(NetworkConfig(shared=shared, hidden=(8,))) == (8,)
 
 
