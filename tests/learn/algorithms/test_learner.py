@@ -489,6 +489,18 @@ def test_off_policy_appo_weights_each_step_once() -> None:
     torch.testing.assert_close(-logits.grad, exact, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("far", [-300.0, 300.0])
+def test_appo_learns_on_from_actions_that_have_become_impossible_or_certain(far: float) -> None:
+    """A ratio of 0, or of more than a float32 holds, must not become a loss that is not a number."""
+    policy = make_policy()
+    segment = make_segment(policy)
+    segment.logp[0] += far
+    learner = make_learner("appo", policy)
+    metrics = learner.update(Sample(segment)).metrics
+    assert all(np.isfinite(value) for value in metrics.values()), metrics
+    assert np.isfinite(parameters_of(policy)).all()
+
+
 def test_recurrent_minibatches_have_the_masks_of_their_rows() -> None:
     policy = make_policy(recurrent="gru")
     segment = make_segment(policy, num_steps=4, num_rows=6, has_mask=True)

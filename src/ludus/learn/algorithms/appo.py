@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["APPO", "APPOConfig"]
 
+_MAX_LOG_RATIO = 20.0  # neither the ratio nor its inverse overflows; both are cut off far below
+
 
 @dataclass(frozen=True, kw_only=True)
 class APPOConfig(ImpalaConfig):
@@ -51,7 +53,8 @@ class APPO(ActorCritic[APPOConfig]):
         if config.normalise_advantage:
             advantage = ops.normalise(advantage, active, sample.reduce)
         # Weighted after it is normalised: the mean of weighted advantages is not that of any policy.
-        ratio = (logp - segment.logp).where(active, logp.new_zeros(())).exp()
+        log_ratio = (logp - segment.logp).where(active, logp.new_zeros(()))
+        ratio = log_ratio.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO).exp()
         return {
             "advantage": advantage * ratio.clamp(max=config.rho_max) * active,
             "value_target": value_target,
