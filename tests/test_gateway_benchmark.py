@@ -182,9 +182,12 @@ def test_bodies_larger_than_a_socket_takes_at_once_arrive_in_turn(load, tmp_path
         return [answer(body)]
 
     with TinyServer(reply).running() as server:
-        found = load(server.port, body_bytes=size, body_file=tmp_path / "bodies", expect_echo=True, connections=2)
-    assert found["requests"] > 0
-    assert found["wrong"] == found["errors"] == 0
+        for _ in range(50):  # a slow machine gets few of them across in one go
+            found = load(server.port, body_bytes=size, body_file=tmp_path / "bodies", expect_echo=True, connections=2)
+            assert found["requests"] > 0
+            assert found["wrong"] == found["errors"] == 0
+            if seen == {0, 1, 2}:
+                break
     assert seen == {0, 1, 2}
 
 

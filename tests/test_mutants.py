@@ -101,7 +101,7 @@ def tree(tmp_path):
 def run(tree, *arguments):
     command = [sys.executable, str(ROOT / "benchmarks" / "mutants.py"), "--root", str(tree)]
     command += ["--mutants", str(tree / "mutants.toml"), "--preload", "pytest", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.timeout(300)

@@ -5,15 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "sessions.py"
 
 
-@pytest.mark.timeout(180)
 def test_the_accounts_of_games_actors_gateway_and_buffer_agree():
     words = [sys.executable, str(SCRIPT), "--sessions", "24", "--seconds", "10", "--kill-every", "3", "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=170)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     report = json.loads(done.stdout)
     assert report["faults"] == 0

@@ -93,7 +93,7 @@ def test_a_bug_in_a_spread_run_is_shown_once_with_its_line(tmp_path: Path) -> No
     words = words_for(tmp_path, "game.py", "return 1.0", buggy, "--simulators", "1")
     environ = {name: value for name, value in os.environ.items() if name != "LUDUS_TRACEBACK"}
     done = subprocess.run(
-        [sys.executable, "-m", "ludus", *words], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=240
+        [sys.executable, "-m", "ludus", *words], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 2
     assert done.stderr.count(f"game.py:18 in reward: {buggy}") == 1
@@ -110,7 +110,7 @@ def test_an_env_that_raises_now_and_then_is_reported_with_seed_step_and_line(
     buggy = "return 1.0 if self.num_steps != 7 or np.random.random() < 0.9 else {}['no']"
     words = words_for(tmp_path, "game.py", "return 1.0", buggy, "--eval-episodes", "0", *where)
     done = subprocess.run(
-        [sys.executable, "-m", "ludus", *words], cwd=tmp_path, capture_output=True, text=True, timeout=240
+        [sys.executable, "-m", "ludus", *words], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0
     assert done.stderr.count("game.py:18 in reward: return 1.0 if") == 1

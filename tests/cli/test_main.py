@@ -77,7 +77,7 @@ def test_the_extra_for_training_has_what_serving_watching_and_the_demo_need() ->
 
 def test_python_m_ludus_is_the_command() -> None:
     words = [sys.executable, "-m", "ludus", "--version"]
-    assert subprocess.check_output(words, text=True, timeout=60) == f"ludus {ludus.__version__}\n"
+    assert subprocess.check_output(words, text=True, timeout=300) == f"ludus {ludus.__version__}\n"
 
 
 @pytest.mark.parametrize("command", ["serve", "train", "fake-actor", "fake-game", "conformance", "plot", "watch"])

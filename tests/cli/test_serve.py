@@ -246,10 +246,10 @@ def test_a_resumed_trial_is_served_by_its_newest_version_and_says_how_to_call_it
         assert play(first.url, "a", steps=1)[0] == 0
         curl = first.said.rpartition("try it: ")[2].strip()
         if shutil.which("curl"):
-            done = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=60, check=True)
+            done = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=300, check=True)
             assert json.loads(done.stdout)["action"] in (0, 1)
         for number, words in enumerate(example_clients(tmp_path, first.url)):
-            done = subprocess.run([*words, f"c{number}", "3"], capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run([*words, f"c{number}", "3"], capture_output=True, text=True, timeout=300, check=False)
             lines = done.stdout.splitlines()
             assert (done.returncode, lines[0], lines[-1]) == (0, "start ", "end "), done.stderr
             assert [json.loads(line.removeprefix("tick "))["action"] in (0, 1) for line in lines[1:-1]] == [True] * 3
@@ -298,7 +298,7 @@ def test_a_policy_that_remembers_is_tried_in_a_session(tmp_path):
         curl = server.said.rpartition("try it: ")[2].strip()
         assert "step_kind: start" in curl
         if shutil.which("curl"):
-            done = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=60, check=True)
+            done = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=300, check=True)
             assert json.loads(done.stdout)["action"] in (0, 1)
 
 
@@ -316,7 +316,7 @@ def test_the_example_request_has_an_observation_that_fits(obs):
     assert line.endswith(' -H "authorization: Bearer $TOKEN" http://127.0.0.1:1/step')
     words = shlex.split(line)
     if "|" in words:
-        made = subprocess.run(words[: words.index("|")], capture_output=True, check=True, timeout=60).stdout
+        made = subprocess.run(words[: words.index("|")], capture_output=True, check=True, timeout=300).stdout
     else:
         made = words[words.index("--data") + 1].encode()
     assert len(line) < 300

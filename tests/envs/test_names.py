@@ -117,5 +117,5 @@ def test_importing_envs_imports_no_library():
         "import sys, ludus.envs; "
         "print(sorted({'gymnasium', 'ale_py', 'envpool', 'pettingzoo', 'mpe2', 'torch'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.strip() == "[]"

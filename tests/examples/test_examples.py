@@ -17,7 +17,9 @@ FEW = ["--steps", "600", "--num-envs", "4", "--num-steps", "32", "--eval-episode
 
 
 def run(folder: Path, *words: str) -> str:
-    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -17,7 +17,7 @@ import ludus
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
-def run(script, *words, timeout=150):
+def run(script, *words, timeout=300):
     command = [sys.executable, str(EXAMPLES / script), *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -39,7 +39,6 @@ def test_pong_is_trained_through_the_gateway_and_then_served(tmp_path):
     assert max(result["points"], result["points_lost"]) >= 5
 
 
-@pytest.mark.timeout(200)
 def test_pong_is_learnt_without_an_actor_or_a_trainer_of_its_own(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -93,7 +92,6 @@ def test_pong_is_learnt_without_an_actor_or_a_trainer_of_its_own(tmp_path):
     assert result["eval_episodes"] == 1
 
 
-@pytest.mark.timeout(120)
 def test_matches_of_all_lengths_are_kept_whole(tmp_path, monkeypatch):
     """Also those that end where a segment is full, and one step after that."""
     monkeypatch.syspath_prepend(str(EXAMPLES / "pong_http"))
@@ -129,7 +127,6 @@ def test_matches_of_all_lengths_are_kept_whole(tmp_path, monkeypatch):
                 assert len(buffer) == 0
 
 
-@pytest.mark.timeout(200)
 def test_cartpole_is_trained_by_a_game_that_only_speaks_the_protocol(tmp_path):
     (result,) = run("cartpole_http/train.py", "--project", tmp_path, "--steps", 4000, "--games", 8, "--episodes", 8)
     assert result["versions"] >= 3

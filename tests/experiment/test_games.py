@@ -55,7 +55,7 @@ def playing(command: list[str]) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=300)
 
 
 def train(algorithm: str, port: int, folder: Path, *, games: dict[str, Any] | None = None, **settings: Any) -> Any:
@@ -78,7 +78,7 @@ class Training(threading.Thread):
             self._outcome.put(error)
 
     def result(self) -> dict[str, Any]:
-        outcome = self._outcome.get(timeout=120)
+        outcome = self._outcome.get(timeout=300)
         if isinstance(outcome, BaseException):
             raise outcome
         result: dict[str, Any] = outcome
@@ -177,7 +177,7 @@ def test_killed_whole_resumed_and_then_served(tmp_path: Path, spec_file: Path) -
             assert serving.stdout is not None
             assert json.loads(serving.stdout.readline())["url"] == f"http://127.0.0.1:{port}"
             with cartpole(port, "--episodes", "8") as game:
-                report = json.loads(game.communicate(timeout=120)[0])
+                report = json.loads(game.communicate(timeout=300)[0])
             assert report["episodes"] >= 8
             assert report["return_mean_of_last_100"] > 0.3 * result["eval_return_mean"], (
                 "it is the policy that was learnt"
@@ -228,7 +228,7 @@ def test_no_game_comes_the_run_says_so_can_be_stopped_and_goes_on_later(tmp_path
             assert line, f"it has ended: {seen}"
             seen += line
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     assert process.returncode == 130
     with cartpole(port):
         done = run_command("resume", str(tmp_path / "t"), "--json")
@@ -251,7 +251,7 @@ def test_a_run_that_waits_for_its_evaluation_can_be_stopped_and_goes_on_with_it(
             while runs.saved_step(trial) < 300:  # the last checkpoint: all is learnt
                 game.tick(body)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     assert process.returncode == 130
     assert not (trial / "result.json").exists()
     with cartpole(port):
@@ -281,7 +281,7 @@ def test_nests_masks_several_choices_and_state(tmp_path: Path) -> None:
                     body = {"obs": seen, "reward": reward, "mask": [False, False, True, True, False]}
                     assert json.loads(game.tick(msgspec.json.encode(body))) == {"action": [2, 0]}
                 game.end(msgspec.json.encode({"reward": 5.0, "terminated": True}))
-    result = outcome.get(timeout=60)
+    result = outcome.get(timeout=300)
     assert result["steps"] >= 64
     assert (result["return_mean"], result["eval_return_mean"]) == (15.0, 15.0)
 

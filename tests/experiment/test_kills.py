@@ -15,7 +15,7 @@ from ludus.training import api as training
 
 from . import runs
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.chaos
 SMALL = {
     "num_envs": 4, "num_steps": 32, "num_epochs": 1, "seed": 3, "threads": 1, "eval_episodes": 2,
     "checkpoint_seconds": 0.1,

@@ -21,19 +21,16 @@ def greedy_return(algorithm: str, env: str, steps: int, folder: Path, **settings
     return float(run.result["eval_return_mean"])
 
 
-@pytest.mark.timeout(600)
 def test_ppo_learns_a_game_of_images(tmp_path: Path) -> None:
     assert greedy_return("ppo", "Catch", 15_000, tmp_path) > 0.7  # random: -0.67
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("algorithm", ["ppo", "impala", "appo"])
 def test_bytes_are_seen_at_the_scale_of_their_space(algorithm: str, tmp_path: Path) -> None:
     settings = {} if algorithm == "ppo" else {"flow": "sync", "simulators": 0}
     assert greedy_return(algorithm, "Planes", 10_000, tmp_path, **settings) > 0.8  # random: 0.25
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("size", [1e-6, 1e3])
 def test_wide_actions_and_rewards_of_any_size_are_learnt(size: float, tmp_path: Path) -> None:
     found = greedy_return("ppo", "Aim", 20_000, tmp_path, env_args=f'{{"size": {size}}}')

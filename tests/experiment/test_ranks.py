@@ -168,7 +168,6 @@ def test_a_rank_that_waits_for_one_that_is_killed_is_notified_and_does_not_hang(
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_run_that_loses_a_rank_ends_soon_says_how_to_go_on_and_does(tmp_path: Path, victim: int) -> None:
     settings = {

@@ -85,7 +85,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_driver_only(project: Path) -> None:
 
 def test_a_driver_that_ends_with_an_error_shows_what_its_worker_raised(project: Path) -> None:
     with driver("crashing", project) as (process, _):
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=300)
         assert process.returncode == 1
     assert errors.count("crasher/0 crashed: ValueError: no reward for you") == 1  # at once
     assert "ProgramError: the run was ended because worker 'crasher/0' crashed 2 times" in errors

@@ -109,7 +109,7 @@ def test_without_an_address_a_cluster_that_somebody_else_runs_here_is_let_be(
     out = project / "answers"
     # In a process of its own: Ray's `shutdown` would end the nodes that a Cluster started in this one, too.
     command = [sys.executable, str(HERE / "staged.py"), "apart", str(project), str(out)]
-    used = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=100, check=True).stdout.strip()
+    used = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=300, check=True).stdout.strip()
     assert used
     assert used != cluster.address
     assert ast.literal_eval(out.read_text()) == [0, 1, 2, 3, 4]

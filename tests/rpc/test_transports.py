@@ -6,8 +6,6 @@ import socket
 import time
 from pathlib import Path
 
-import pytest
-
 from ludus.rpc.unix import remove_stale
 from ludus.testing.transports import TransportConformance
 
@@ -24,7 +22,6 @@ class TestZmq(TransportConformance):
     transport = "zmq"
 
 
-@pytest.mark.timeout(20)
 def test_sockets_of_the_dead_are_removed_and_of_the_deaf_are_not(tmp_path: Path) -> None:
     long_ago = time.time() - 3600
     with contextlib.ExitStack() as stack:

@@ -141,7 +141,7 @@ with Progress(1000, True) as progress:
     progress.update(1, {"episode/return": 1.0})
     print(sorted({"rich", "numpy"} & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.strip() == "[]"
     assert done.stderr == ""
 

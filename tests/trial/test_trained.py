@@ -253,7 +253,7 @@ def test_a_run_in_one_process_is_in_its_trial_and_can_be_joined_once_that_is_use
         assert len(ludus.RemoteBuffer("b")) == 0, "from here on it has names"
         code = "import sys, ludus; print(ludus.init(sys.argv[1], 't').is_driver, ludus.RemoteBuffer('b').push(1))"
         words = [sys.executable, "-c", code, str(tmp_path)]
-        joined.append(subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout.strip())
+        joined.append(subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stdout.strip())
         assert ludus.RemoteBuffer("b").take(1, 5.0) == [1]
 
     run = train(tmp_path, "embedded", on_progress=use)

@@ -219,7 +219,7 @@ def test_of_those_that_begin_at_once_again_and_again_one_drives(tmp_path: Path) 
 
 def test_without_join_a_trial_that_runs_is_refused(trial: trials.Trial, tmp_path: Path) -> None:
     code = "import sys; from ludus.trial import current; current.open(sys.argv[1], 't', join=False)"
-    _, err = start(code, tmp_path).communicate(timeout=60)
+    _, err = start(code, tmp_path).communicate(timeout=300)
     assert "'t' is running: another process drives it" in err
 
 
@@ -249,7 +249,7 @@ def test_a_killed_driver_takes_its_workers_along_and_the_next_takes_the_trial_up
         assert trial.is_driver
         assert (trial.folder / "version").read_text() == "12"
         assert ludus.RemoteBuffer("b").push(1) == 1
-    assert driver.communicate(timeout=10)
+    assert driver.communicate(timeout=300)
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "ctl"])
@@ -260,7 +260,7 @@ def test_a_driver_that_is_asked_to_stop_asks_its_trainers_and_ends_well(tmp_path
     if how == "ctl":
         code = "import sys; from ludus.cli.main import entry; sys.exit(entry())"
         asked = [sys.executable, "-c", code, "ctl", str(tmp_path / "t"), "exit", "--workers", "driver/0"]
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     else:
         driver.send_signal(signal.Signals[how])
@@ -302,7 +302,7 @@ def test_nobody_else_drives_while_a_driver_runs_whatever_became_of_its_file(tmp_
         else:
             file.write_text(json.dumps({**saved(tmp_path / "t"), "ended": "stopped"}))
         other = start("import sys, ludus; print(ludus.init(sys.argv[1], 't').is_driver)", tmp_path)
-        out, err = other.communicate(timeout=60)
+        out, err = other.communicate(timeout=300)
         assert out == ""
         assert "another process drives it" in err
     with ludus.init(tmp_path, "t") as trial:
@@ -323,7 +323,7 @@ def test_a_running_trial_of_another_kind_is_not_joined(tmp_path: Path) -> None:
 def test_a_joined_process_cannot_start_workers_and_learns_who_can(trial: trials.Trial, tmp_path: Path) -> None:
     code = "import sys, ludus; ludus.RemoteTrainer; t = ludus.init(sys.argv[1], 't'); print(t.workers())"
     process = start(code, tmp_path)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 1
     assert f"process {os.getpid()}" in err
     assert "Do it there" in err
@@ -405,4 +405,4 @@ def test_a_joined_process_whose_driver_is_killed_waits_no_longer_than_it_said(tm
     assert ended == "ended", "the loop over a buffer, not by an error"
     assert pushed == "True"
     assert taken == "[] True"
-    assert driver.communicate(timeout=10)
+    assert driver.communicate(timeout=300)

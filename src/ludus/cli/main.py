@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import importlib
 import logging
 import os
@@ -14,6 +13,7 @@ from typing import NamedTuple, NoReturn
 import ludus
 from ludus import errors, garbage, spelling
 from ludus.cli import error_report, options
+from ludus.program.process import exit_at_once
 
 __all__ = ["entry", "main"]
 
@@ -122,18 +122,10 @@ def _parsers(wanted: str | None) -> tuple[argparse.ArgumentParser, argparse.Argu
 
 
 def entry() -> NoReturn:
-    """The console script: run one command and leave at once.
-
-    Unloading all of torch takes half a second that nobody needs; handlers registered for the exit still run.
-    """
+    """The console script: run one command and leave at once."""
     garbage.collect_seldom()
     logging.getLogger().addHandler(error_report.ConsoleHandler())
-    code = main()
-    logging.shutdown()
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    exit_at_once(main())
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ import sys
 
 from ludus import garbage
 from ludus.launch import child, template
+from ludus.program.process import exit_at_once
 
 garbage.collect_seldom()
 words: list[str] | None = sys.argv[1:]
 if words and words[0] == "--template":
     words = template.main(words[1:])  # comes back in each worker
-sys.exit(0 if words is None else child.main(words))
+exit_at_once(0 if words is None else child.main(words))

@@ -96,6 +96,10 @@ class Reference:
             advantage = {at: (gain - found.mean()) / (std + 1e-8) for at, gain in advantage.items()}
         if self._name in ("impala", "appo"):
             advantage = {at: gain * min(ratio[at], config.rho_max) for at, gain in advantage.items()}
+        if self._name == "impala":  # what was pushed as far as it may be is pushed no further
+            for at, gain in advantage.items():
+                if (gain > 0 and ratio[at] > config.max_ratio) or (gain < 0 and 1.0 > ratio[at] * config.max_ratio):
+                    advantage[at] = 0.0
         return advantage, target
 
     def _metrics(self, targets: Any, value: Any, logp: Any, entropy: Any, old_logp: Any, acted: Any) -> dict[str, Any]:

@@ -103,7 +103,8 @@ def test_ratios_are_clipped_on_the_side_that_the_advantage_asks_for(name: str, c
     compare(name, clip=clip, has_mask=True)
 
 
+@pytest.mark.parametrize("name", ["impala", "appo"])
 @pytest.mark.parametrize("kind", sorted(ACTIONS))
 @pytest.mark.parametrize("max_ratio", [1.0, 1.05, 1.3, 1e9])
-def test_all_updates_together_push_no_further_than_the_largest_ratio(kind: str, max_ratio: float) -> None:
-    compare("appo", kind=kind, max_ratio=max_ratio, num_epochs=4)
+def test_all_updates_together_push_no_further_than_the_largest_ratio(name: str, kind: str, max_ratio: float) -> None:
+    compare(name, kind=kind, max_ratio=max_ratio, num_epochs=4)

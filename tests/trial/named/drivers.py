@@ -25,7 +25,7 @@ def read_line(process: subprocess.Popen[str]) -> str:
     """Its next line; the test's own time-out bounds the wait."""
     assert process.stdout is not None
     line = process.stdout.readline().strip()
-    assert line, process.communicate(timeout=30)
+    assert line, process.communicate(timeout=300)
     return line
 
 

@@ -33,9 +33,6 @@ class APPOConfig(ImpalaConfig):
     num_epochs: int = option(2, help="passes over each batch", minimum=1)
     minibatch_size: int = option(128, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
     clip: float = option(0.2, help="clip range of the probability ratio", minimum=0.0)
-    max_ratio: float = option(
-        1.5, help="the factor by which all updates together may push a step's probability, up or down", minimum=1.0
-    )
 
 
 class APPO(ActorCritic[APPOConfig]):

@@ -1,4 +1,9 @@
-"""IMPALA: learn from what older versions did, corrected by V-trace. https://arxiv.org/abs/1802.01561"""
+"""IMPALA: learn from what older versions did, corrected by V-trace. https://arxiv.org/abs/1802.01561
+
+V-trace corrects what was sampled, but bounds no step: several updates learn from steps of one old version, and together
+they can push a probability to 0 or 1, from where nothing is learnt. So a step whose probability has been pushed by
+`max_ratio` already pushes no further.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +27,9 @@ class ImpalaConfig(ActorCriticConfig):
     normalise_advantage: bool = option(True, help="normalise advantages to mean 0 and std 1")
     rho_max: float = option(1.0, help="V-trace: clip of the importance weights (rho)", minimum=0.0)
     c_max: float = option(1.0, help="V-trace: clip of the trace weights (c)", minimum=0.0)
+    max_ratio: float = option(
+        1.5, help="the factor by which all updates together may push a step's probability, up or down", minimum=1.0
+    )
     learning_rate: float = option(5e-4, help="learning rate of Adam", minimum=0.0)
 
 
@@ -42,8 +50,10 @@ class Impala(ActorCritic[ImpalaConfig]):
         ratio = (logp.detach() - view.logp).exp()
         if config.normalise_advantage:  # before it is weighted: the mean of weighted ones is not that of any policy
             advantage = view.normalise(advantage)
+        pushed = ratio.where(advantage > 0, 1.0 / ratio)
+        weight = ratio.clamp(max=config.rho_max) * (pushed <= config.max_ratio)
         loss, metrics = ops.policy_gradient_loss(
-            logp, entropy, view.value[:-1], advantage=advantage * ratio.clamp(max=config.rho_max),
+            logp, entropy, view.value[:-1], advantage=advantage * weight,
             value_target=value_target, value_coef=config.value_coef, entropy_coef=self.entropy_coef, weight=view.weight,
         )  # fmt: skip
         metrics["ratio"] = view.mean(ratio)
