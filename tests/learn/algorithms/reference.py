@@ -98,7 +98,7 @@ class Reference:
             advantage = {at: gain * min(ratio[at], config.rho_max) for at, gain in advantage.items()}
         if self._name == "impala":  # what was pushed as far as it may be is pushed no further
             for at, gain in advantage.items():
-                if (gain > 0 and ratio[at] > config.max_ratio) or (gain < 0 and 1.0 > ratio[at] * config.max_ratio):
+                if (gain > 0 and ratio[at] > config.max_ratio) or (gain < 0 and ratio[at] * config.max_ratio < 1.0):
                     advantage[at] = 0.0
         return advantage, target
 
