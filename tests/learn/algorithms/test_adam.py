@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from ludus.learn.algorithms.adam import Adam
+from ludus.learn.algorithms.optimiser import Adam
 
 
 def test_it_takes_the_same_steps_as_torch():

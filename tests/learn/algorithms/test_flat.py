@@ -12,7 +12,7 @@ from torch import nn
 
 from ludus.data.actions import Discrete
 from ludus.data.spec import ArraySpec
-from ludus.learn.algorithms.flat import FlatParameters
+from ludus.learn.algorithms.optimiser import FlatParameters
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.policies.policy import Policy, PolicySpec
 

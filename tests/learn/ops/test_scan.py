@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ludus.errors import DataError
-from ludus.learn.ops.scan import reverse_scan
+from ludus.learn.ops.steps import reverse_scan
 
 torch.set_num_threads(1)
 

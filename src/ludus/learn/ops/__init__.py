@@ -15,7 +15,7 @@ from ludus.learn.ops.gae import gae
 from ludus.learn.ops.losses import clipped_loss, policy_gradient_loss
 from ludus.learn.ops.normalise import normalise
 from ludus.learn.ops.nstep import n_step_returns
-from ludus.learn.ops.scan import reverse_scan
+from ludus.learn.ops.steps import reverse_scan
 from ludus.learn.ops.vtrace import vtrace
 
 __all__ = [

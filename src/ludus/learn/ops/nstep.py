@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ludus.errors import DataError
-from ludus.learn.ops.scan import reverse_scan
-from ludus.learn.ops.steps import Steps
+from ludus.learn.ops.steps import Steps, reverse_scan
 
 __all__ = ["n_step_returns"]
 

@@ -25,9 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.errors import DataError
-from ludus.learn.ops.scan import reverse_scan
 
-__all__ = ["Steps"]
+__all__ = ["Steps", "reverse_scan"]
 
 
 @dataclass(frozen=True)
@@ -121,3 +120,23 @@ def _check(reward: NDArray[Any], **others: NDArray[Any]) -> None:
             raise DataError(f"{name} has the shape {array.shape}; it must be {wanted}")
         if array.dtype != (np.float32 if name == "value" else np.bool_):
             raise DataError(f"{name} is of {array.dtype}: values should be float32, flags bool")
+
+
+def reverse_scan(x: Any, decay: Any) -> Any:
+    """`y[t] = x[t] + decay[t] * y[t + 1]`, with nothing after the end. Both are `[T, ...]` of one shape; so is `y`.
+
+    They are two arrays or two tensors. Each round doubles how far ahead every step has seen: log2(T) rounds of three
+    vector operations (Hillis and Steele, 1986, https://doi.org/10.1145/7902.7903). Nothing is divided, so a decay may
+    be 0.
+    """
+    if x.shape != decay.shape or not x.shape:
+        raise DataError(f"a scan over x {tuple(x.shape)} with decay {tuple(decay.shape)}: the shapes should be one")
+    num_steps = x.shape[0]
+    y, reach, decay = x.copy() if isinstance(x, np.ndarray) else x.clone(), 1, decay[:-1]
+    while reach < num_steps:
+        # y[t] has what happens in t .. t + reach - 1; decay[t] is the product over them, for all t + reach < T.
+        y[:-reach] += decay * y[reach:]
+        if 2 * reach < num_steps:
+            decay = decay[:-reach] * decay[reach:]
+        reach *= 2
+    return y
