@@ -173,7 +173,8 @@ def _run_pytest(copy: Path, arguments: list[str], output: str) -> None:
     hypothesis.settings.load_profile("mutants")
     if not Path(ludus.__file__).is_relative_to(copy):
         sys.exit(f"the copy {copy} would test {ludus.__file__}")
-    code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *arguments])
+    rewritten = "ignore::pytest.PytestAssertRewriteWarning"  # of libraries that were loaded before
+    code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-W", rewritten, *arguments])
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(int(code))  # whatever threads the tests have left behind

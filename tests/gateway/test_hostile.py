@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from test_http import Client, Echo, Sleeper, connect, run, serving, signed
+from test_http import Client, Echo, Sleeper, connect, run, run_closing, serving, signed
 
 from ludus.gateway.auth import sign
 from ludus.gateway.gateway import Gateway, GatewayOptions
@@ -74,7 +74,7 @@ def test_wherever_an_offer_of_another_protocol_is_cut_it_is_read_as_one_request(
                 status, headers, answer = await client.read()
                 assert (status, headers["session"], answer) == (200, "a", expected % number), data[:at]
 
-    asyncio.run(asyncio.wait_for(test(), 60))
+    run_closing(test)
 
 
 @run
@@ -144,7 +144,7 @@ def test_what_http_forbids_is_refused_by_its_own_status(data, status, code):
             assert await refusal(client, status) == code
             assert gateway.sessions.stats.num_steps == 1
 
-    asyncio.run(asyncio.wait_for(test(), 60))
+    run_closing(test)
 
 
 @run
@@ -207,7 +207,7 @@ def test_without_the_token_a_body_is_not_waited_for(lines):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(client.read(), 0.1)
 
-    asyncio.run(asyncio.wait_for(test(), 60))
+    run_closing(test)
 
 
 @run
@@ -488,7 +488,7 @@ def test_a_recorded_episode_cannot_be_played_to_the_successor_of_a_server(tmp_pa
             assert await client.code(**recorded[1]) == "unknown_session"
             assert (await client.ask(**episode()[0]))[0] == 200
 
-    asyncio.run(asyncio.wait_for(test(), 60))
+    run_closing(test)
 
 
 @run

@@ -85,13 +85,34 @@ async def serving(cls=Echo, **options):
         await gateway.stop(1.0)
 
 
+_connected: list[Client] = []  # by the test that runs; closed at its end
+
+
 async def connect(gateway, **kwargs):
-    return Client(*await asyncio.open_connection("127.0.0.1", gateway.port, **kwargs))
+    client = Client(*await asyncio.open_connection("127.0.0.1", gateway.port, **kwargs))
+    _connected.append(client)
+    return client
+
+
+def run_closing(test, limit_s=60):
+    """Run a test and close its clients."""
+
+    async def closing():
+        try:
+            await asyncio.wait_for(test(), limit_s)
+        finally:
+            while _connected:
+                writer = _connected.pop().writer
+                writer.close()
+                with contextlib.suppress(OSError):  # the gateway may have hung up before
+                    await writer.wait_closed()
+
+    asyncio.run(closing())
 
 
 def run(test):
     def wrapped():
-        asyncio.run(asyncio.wait_for(test(), 30))
+        run_closing(test)
 
     wrapped.__name__, wrapped.__doc__ = test.__name__, test.__doc__
     return wrapped
@@ -152,7 +173,7 @@ def test_malformed_headers_are_named_and_the_connection_goes_on(headers):
             assert await client.code(**headers) == "bad_request"
             assert (await client.ask("start", "a"))[0] == 200
 
-    asyncio.run(test())
+    run_closing(test)
 
 
 @run
@@ -222,7 +243,7 @@ def test_what_is_not_http_is_refused_and_the_connection_closed(junk):
             assert (status, json.loads(body)["code"]) == (400, "bad_request")
             assert await client.reader.read() == b""
 
-    asyncio.run(test())
+    run_closing(test)
 
 
 @run
@@ -389,7 +410,7 @@ def test_any_connection_carries_any_session_whichever_worker_has_it(tmp_path):
             for number in range(24):
                 assert (await clients[0].ask("end", f"s{number}"))[2] == b"3"
 
-    asyncio.run(asyncio.wait_for(test(), 30))
+    run_closing(test)
 
 
 @run

@@ -48,6 +48,15 @@ async def test_a_repeated_number_gets_the_same_bytes_and_does_not_run_again():
 
 
 @run
+async def test_the_answer_to_a_step_without_a_number_is_not_that_to_a_number():
+    house = House()
+    house.now("start")
+    assert house.now("tick", data=b"own").body == b"town"
+    assert house.now("tick", data=b"other", number=1).code == "out_of_order"
+    assert [entry[0] for entry in house.log] == ["start", "tick"]
+
+
+@run
 async def test_gaps_and_older_numbers_are_refused_and_harm_nothing():
     house = House()
     house.now("start")

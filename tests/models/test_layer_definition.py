@@ -141,6 +141,7 @@ def _with_a_buffer() -> nn.Module:
     [
         lambda: Own(4, 4),
         lambda: nn.Sequential(Own(4, 4)),
+        lambda: type("Linear", (nn.Linear,), {})(4, 4),
         lambda: nn.LSTM(4, 4),
         lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
         _hooked,

@@ -75,7 +75,8 @@ class UsageMeter:
 
 def _holds(folder: Path, inodes: set[str]) -> bool:
     try:
-        return any(os.readlink(entry.path) in inodes for entry in os.scandir(folder))
+        with os.scandir(folder) as entries:
+            return any(os.readlink(entry.path) in inodes for entry in entries)
     except OSError:  # another user's, or already gone
         return False
 

@@ -13,6 +13,7 @@ import asyncio
 import functools
 import logging
 import time
+import weakref
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,7 @@ class Ring:
         self._journals = journals
         self._answer_ask = answer_ask
         self._links: dict[int, _Link] = {}
+        self._peers: weakref.WeakSet[_Peer] = weakref.WeakSet()
         self._server: asyncio.AbstractServer | None = None
         self._lost: tuple[float, frozenset[str]] = (float("-inf"), frozenset())  # as of when
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="journals")  # starts no thread before it is used
@@ -71,14 +73,21 @@ class Ring:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self.path(self.index)
         path.unlink(missing_ok=True)
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(lambda: _Peer(sessions, auth, self._answer_ask), str(path))
+
+        def accept() -> _Peer:
+            peer = _Peer(sessions, auth, self._answer_ask)
+            self._peers.add(peer)
+            return peer
+
+        self._server = await asyncio.get_running_loop().create_unix_server(accept, str(path))
 
     async def close(self) -> None:
         for link in self._links.values():
             link.close()
         if self._server is not None:
             self._server.close()
+            for peer in list(self._peers):
+                peer.close()
             self.path(self.index).unlink(missing_ok=True)
         if self._reading is not None:
             self._reading.cancel()
@@ -196,6 +205,11 @@ class _Frames(asyncio.Protocol):
         if at:
             del buffer[:at]
 
+    def close(self) -> None:
+        """Hang up, unless it was never connected."""
+        if self.transport is not None:
+            self.transport.close()
+
     def send(self, message: Any) -> None:
         data = _encode(message)
         self.transport.write(len(data).to_bytes(4, "little") + data)
@@ -268,7 +282,7 @@ class _Link:
 
     def close(self) -> None:
         if self._wire is not None:
-            self._wire.transport.close()
+            self._wire.close()
 
 
 class _Wire(_Frames):

@@ -206,7 +206,7 @@ class ZmqChannel:
         self._poller = select.poll()
         for fd in (self.fileno(), int(self._monitor.getsockopt(zmq.FD)), self._bell_in.fileno()):
             self._poller.register(fd, select.POLLIN)
-        self._finalizer = weakref.finalize(self, _close, self._sock, self._bell_in, self._bell_out)
+        self._finalizer = weakref.finalize(self, _close, self._sock, self._monitor, self._bell_in, self._bell_out)
         self._connect(endpoint, timeout_s)
 
     def _connect(self, endpoint: str, timeout_s: float) -> None:
@@ -311,8 +311,9 @@ def _configure(sock: zmq.Socket[bytes], max_bytes: int) -> None:
     sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_LOST_MS)
 
 
-def _close(sock: zmq.Socket[bytes], *bells: socket.socket) -> None:
+def _close(sock: zmq.Socket[bytes], monitor: zmq.Socket[bytes], *bells: socket.socket) -> None:
     sock.disable_monitor()
+    monitor.close(0)
     sock.close(0)
     for bell in bells:
         bell.close()
