@@ -30,7 +30,8 @@ check: setup
 	$(BIN)/lint-imports
 
 test: check
-	$(BIN)/pytest -q -n 4 --dist worksteal --durations=15
+	$(BIN)/pytest -q -n 4 --dist worksteal --durations=15 --cov --cov-report=
+	@echo "branch coverage of src, without what tests start as processes: $$($(BIN)/coverage report --format=total) %"
 
 # What a person runs while working: under a minute on two cores. Other folders: make quick QUICK=tests/gateway
 QUICK ?= tests/data tests/learn tests/services tests/rpc tests/workers tests/telemetry tests/program \
@@ -77,4 +78,4 @@ learn: setup
 	$(BIN)/python benchmarks/learn.py --jobs 2
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(PEERS)-sb3 $(PEERS)-sf $(PEERS)-rllib $(PEERS)-gateway .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) $(PEERS) $(PEERS)-sb3 $(PEERS)-sf $(PEERS)-rllib $(PEERS)-gateway .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .import_linter_cache build dist
