@@ -29,7 +29,8 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("*CartPole-v*", {"gamma": 0.98, "learning_rate": 1e-3, "anneal": True}),
     ],
     "impala": [
-        ("*CartPole-v*", {"num_steps": 16, "num_epochs": 2, "learning_rate": 1e-3, "anneal": True, "max_grad_norm": 0.5}),
+        ("*CartPole-v*", {"num_steps": 16, "num_epochs": 2, "learning_rate": 1e-3, "anneal": True,
+                          "max_grad_norm": 0.5}),
         ("*ALE/*", {"num_envs": 16, "num_steps": 32, "minibatch_size": 128, "learning_rate": 2.5e-4, "groups": 1,
                     "encoder": "small"}),
     ],

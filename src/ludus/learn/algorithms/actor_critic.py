@@ -1,4 +1,4 @@
-"""What actor-critics share: settings of values, of exploration and of continuous actions; targets by GAE."""
+"""What actor-critics share: settings of values, of exploration and of continuous actions."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from ludus.learn import ops
 from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig
 from ludus.options import option
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ludus.core import EnvSpec
-    from ludus.learn.algorithms.sample import SampleView
     from ludus.learn.networks.config import NetworkConfig
     from ludus.learn.policies.policy import PolicySpec
 
-__all__ = ["ActorCritic", "ActorCriticConfig", "gae_targets"]
+__all__ = ["ActorCritic", "ActorCriticConfig"]
 
 _AMONG_AGENTS = 0.05
 
@@ -63,12 +59,3 @@ class ActorCritic(Algorithm[A]):
             normalise_returns=config.normalise_returns,
             log_std=config.log_std,
         )
-
-
-def gae_targets(sample: SampleView, *, gamma: float, lam: float, is_normalised: bool) -> dict[str, Tensor]:
-    """`advantage` and `value_target`, for `Algorithm.targets`."""
-    segment = sample.segment
-    advantage, value_target = ops.gae(segment.reward, sample.values(), *segment.ends, gamma=gamma, lam=lam)
-    if is_normalised:
-        advantage = ops.normalise(advantage, segment.active[:-1], sample.reduce)
-    return {"advantage": advantage, "value_target": value_target}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ludus.learn import ops
-from ludus.learn.algorithms.actor_critic import ActorCritic, ActorCriticConfig, gae_targets
+from ludus.learn.algorithms.actor_critic import ActorCritic, ActorCriticConfig
 from ludus.learn.algorithms.algorithm import View
 from ludus.options import option
 
@@ -32,7 +32,7 @@ class PPO(ActorCritic[PPOConfig]):
 
     def targets(self, sample: SampleView) -> dict[str, Tensor]:
         config = self.config
-        return gae_targets(sample, gamma=config.gamma, lam=config.lam, is_normalised=config.normalise_advantage)
+        return sample.gae_targets(gamma=config.gamma, lam=config.lam, is_normalised=config.normalise_advantage)
 
     def loss(self, view: View) -> tuple[Tensor, dict[str, Any]]:
         config = self.config

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ludus.data import nest as nests
 from ludus.data.segment import Segment
+from ludus.learn import ops
 from ludus.learn.algorithms.algorithm import Networks
 from ludus.learn.policies.policy import Policy
 
@@ -48,6 +49,14 @@ class SampleView:
         with self.autocast():
             values = torch.cat([policy.values(obs) for obs in self._parts()])
         return values.float().view(segment.first.shape) + self.shift
+
+    def gae_targets(self, *, gamma: float, lam: float, is_normalised: bool) -> dict[str, Any]:
+        """`advantage` and `value_target`, for `Algorithm.targets`."""
+        segment = self.segment
+        advantage, value_target = ops.gae(segment.reward, self.values(), *segment.ends, gamma=gamma, lam=lam)
+        if is_normalised:
+            advantage = ops.normalise(advantage, segment.active[:-1], self.reduce)
+        return {"advantage": advantage, "value_target": value_target}
 
     def evaluate(self, policy: Policy | None = None) -> tuple[Any, Any]:
         """Parameters `[T + 1, R, ...]` and values `[T + 1, R]` by the policy, or by a target network of its kind."""
