@@ -78,7 +78,7 @@ def train(
     folder = folders.TrialFolder.create(config.train.project, config.train.trial)
     with (
         contextlib.closing(TrialMetrics(folder.path, is_loops=True)) as written,
-        trials.take(folder, metrics=lambda _: written, is_current=config.is_embedded),
+        _take(config, folder, written) as taken,
     ):
         if (folder.path / "config.json").exists():
             raise errors.ConfigError(
@@ -86,7 +86,7 @@ def train(
                 "or choose another name."
             )
         try:
-            return _run(config, folder, written, began=began, on_progress=on_progress, on_status=on_status)
+            return _run(config, taken, written, began=began, on_progress=on_progress, on_status=on_status)
         except (errors.ConfigError, errors.EnvError, errors.MissingExtra):
             _forget(folder.path)
             raise
@@ -117,7 +117,7 @@ def resume(
         return TrainingRun(folder.path, result)
     with (
         contextlib.closing(TrialMetrics(folder.path, is_loops=True)) as written,
-        trials.take(folder, metrics=lambda _: written, is_current=config.is_embedded),
+        _take(config, folder, written) as taken,
     ):
         if (known := folder.find()) is not None and known.is_live:
             raise errors.ProgramError(
@@ -128,7 +128,7 @@ def resume(
         if (damaged := folder.path / "result.json").exists():
             _LOG.warning("%s is damaged and removed: the end of the run is gone through again.", damaged)
             damaged.unlink()
-        return _run(config, folder, written, began=began, on_progress=on_progress, on_status=on_status)
+        return _run(config, taken, written, began=began, on_progress=on_progress, on_status=on_status)
 
 
 def evaluate(
@@ -213,9 +213,14 @@ def _load_for_evaluation(folder: Path, env: str | None, model: str) -> tuple[Any
     return loaded, config
 
 
+def _take(config: configs.Config, folder: folders.TrialFolder, written: TrialMetrics) -> trials.Trial:
+    has_workers = not config.is_embedded
+    return trials.take(folder, engine=config.train.engine, metrics=lambda _: written, has_workers=has_workers)
+
+
 def _run(
     config: configs.Config,
-    folder: folders.TrialFolder,
+    trial: trials.Trial,
     written: TrialMetrics,
     *,
     began: float,
@@ -228,12 +233,13 @@ def _run(
         raise errors.MissingExtra("torch", extra="train") from None
     from ludus.experiment import saved_config, status, wiring
 
-    saved_config.write_trial(folder.path, config)
+    saved_config.write_trial(trial.folder, config)
     if not config.is_embedded:
         from ludus.training import spread
 
-        ended_with = spread.run(config, folder, written, began=began, on_progress=on_progress, on_status=on_status)
-        return TrainingRun(folder.path, ended_with)
+        ended_with = spread.run(config, trial, began=began, on_progress=on_progress, on_status=on_status)
+        return TrainingRun(trial.folder, ended_with)
+    folder = folders.TrialFolder(trial.folder)
     _mark(folder, config)
     ended = "failed"
     interruption = KeyboardInterrupt()

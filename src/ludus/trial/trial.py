@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +20,7 @@ from ludus.workers import context
 if TYPE_CHECKING:  # a run in one process needs none of these
     from ludus import launch
     from ludus.program.program import Program
+    from ludus.trial.counting import Service
     from ludus.trial.driver import Driver, Stage
     from ludus.trial.metrics import TrialMetrics
     from ludus.workers.remote import Remote
@@ -147,12 +148,15 @@ class Trial:
                 )
             return made
 
-    def run(self, program: Program, *, stage: Stage | None = None) -> launch.Run:
+    def run(
+        self, program: Program, *, stage: Stage | None = None, counted: Sequence[Service] | None = None
+    ) -> launch.Run:
         """Driver only: start more workers, found by all processes of the trial. They end with it at the latest.
 
-        stage: when the trial stops, who is asked first; by default they are asked last.
+        stage: when the trial stops, who is asked first; by default they are asked last. counted: which of them count,
+        and as what; by default as their nodes say.
         """
-        return self.driver.run(program) if stage is None else self.driver.run(program, stage=stage)
+        return self.driver.run(program, stage=stage, counted=counted)
 
     def ask_driver(self, command: str, *args: Any, **kwargs: Any) -> Any:
         """Have the driver do something, from any process: see `DriverService`."""
@@ -181,6 +185,8 @@ class Trial:
                 self.expect_open()
                 assert self._start is not None, "either it has names, or it can begin them"
                 self._here, self._driver = self._start()
+                if self._drive is not None:
+                    self._drive.mark(lock.Phase.DRIVING)  # trial.json says how to join it
             return self._here
 
     def send_metrics(self, rows: list[Any], *, timeout_s: float) -> None:
@@ -282,7 +288,11 @@ class Trial:
     def __enter__(self) -> Trial:
         return self
 
-    def __exit__(self, *_exc: object) -> None:
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        is_interrupted = isinstance(error, KeyboardInterrupt | SystemExit) and not self._is_closed
+        if is_interrupted and self._driver is not None and self._driver.runs():
+            self._driver.interrupts.is_draining = True  # before it is said: the next Ctrl-C is the second
+            _LOG.warning("interrupted: the workers are asked to exit; a second Ctrl-C kills them at once")
         self.close()
 
 
