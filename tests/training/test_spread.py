@@ -138,11 +138,8 @@ def test_what_an_env_in_a_simulator_merges_is_in_the_metrics(
 
 def test_one_who_comes_before_it_has_started_waits_and_is_notified_of_its_end(tmp_path: Path) -> None:
     folder = TrialFolder.create(tmp_path, "t")
-
-    def make_metrics(path: Path) -> TrialMetrics:
-        return TrialMetrics(path, is_loops=True)
-
-    with trials.take(folder, engine="local", metrics=make_metrics, has_workers=True) as trial:
+    metrics = TrialMetrics(folder.path, is_loops=True)
+    with trials.take(folder, engine="local", metrics=metrics, has_workers=True) as trial:
         assert not trial.has_started
         other = start(JOIN_WHEN_IT_BEGINS, tmp_path)
         time.sleep(1.0)  # it has come by then; if not, the test asserts less
@@ -168,7 +165,10 @@ def test_a_run_inside_a_process_of_another_trial_leaves_that_alone(tmp_path: Pat
     assert not any("mine" in line for line in read_metrics(tmp_path / "t"))
 
 
-def test_ctl_lists_pauses_and_ends_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("algorithm", "own"), [("ppo", []), ("appo", ["buffer/0"])], ids=["sync", "async"])
+def test_ctl_lists_pauses_and_ends_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], algorithm: str, own: list[str]
+) -> None:
     shown: dict[str, str] = {}
 
     def command(step: int, _values: dict[str, float]) -> None:
@@ -176,12 +176,14 @@ def test_ctl_lists_pauses_and_ends_a_run(tmp_path: Path, capsys: pytest.CaptureF
             return
         capsys.readouterr()
         for words in ("list", "stats", "pause --workers simulator/.*", "ping", "resume", "exit"):
-            assert main(["ctl", str(tmp_path / "t"), *words.split()]) == 0, words
+            code = main(["ctl", str(tmp_path / "t"), *words.split()])
+            # a trainer that waits for a simulator which has just left does not answer; its driver ends it
+            assert code == 0 or (words, algorithm) == ("exit", "ppo"), words
             shown[words.split()[0]] = capsys.readouterr().out
 
-    with pytest.raises(errors.TrainingError, match=r"ended without a result.*from its checkpoint of step"):
-        train(tmp_path, algorithm="appo", steps=1_000_000, on_progress=command)
-    names = ["buffer/0", "driver/0", "simulator/0", "trainer/0", "weights/0"]
+    with pytest.raises(errors.TrainingError, match=r"ended without a result.*ludus resume t"):
+        train(tmp_path, algorithm=algorithm, steps=1_000_000, on_progress=command)
+    names = [*own, "driver/0", "simulator/0", "trainer/0", "weights/0"]
     for action in ("list", "stats", "exit"):
         assert re.findall(r"^ *(\w+/\d)", shown[action], re.MULTILINE) == names
     assert re.search(r"simulator/0 +paused", shown["ping"])

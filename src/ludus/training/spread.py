@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from ludus.command_line import trial_command
 from ludus.experiment import wiring
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
+from ludus.experiment.results import RESULT_FILE, read_result
 from ludus.experiment.status import BUSY_AFTER_S
 from ludus.trial import services
 from ludus.trial.current import Trial
@@ -68,7 +68,7 @@ def run(
                     on_status(f"trainer/0 {trainer.activity}")
                 elif config.is_game and on_status is not None and time.monotonic() - news_at >= BUSY_AFTER_S:
                     on_status(_what_it_does(trainer.activity))
-                if trainer.status is launch.Phase.DONE or (folder / "result.json").exists():
+                if trainer.status is launch.Phase.DONE or (folder / RESULT_FILE).exists():
                     break  # simulators do not end by themselves
                 if driver.stop_asked.is_set():
                     if not any(record.status.is_final for record in running.workers()):  # else all were asked to exit
@@ -78,7 +78,7 @@ def run(
             _keep(running, trial.remote("trainer").solver, "interrupted")
             raise
         except errors.ProgramError as error:
-            if _read_result(folder) is not None:  # it died on its way out
+            if read_result(folder) is not None:  # it died on its way out
                 return _result(folder, None, idle)
             if not (folder / "config.json").exists():
                 raise errors.TrainingError(_deleted(folder, last)) from error
@@ -145,17 +145,9 @@ def _deleted(folder: Path, last: Mapping[str, float]) -> str:
     )
 
 
-def _read_result(folder: Path) -> dict[str, Any] | None:
-    try:
-        result: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return result
-
-
 def _result(folder: Path, ended: launch.End | None, idle: dict[str, float]) -> dict[str, Any]:
     """As the trainer left it to its driver: it may have been unable to write it down."""
-    result = ended.result if ended is not None and ended.result else _read_result(folder)
+    result = ended.result if ended is not None and ended.result else read_result(folder)
     if result is None:
         raise errors.TrainingError(
             f"the run ended without a result; its logs are in {folder / 'logs'}. {_how_to_go_on(folder)}"

@@ -20,11 +20,12 @@ from ludus import secret as secrets
 from ludus.discovery import names as naming
 from ludus.program import lock
 from ludus.program.folder import TrialFolder
-from ludus.trial.trial import EXPERIMENT, MakeMetrics, Trial
+from ludus.trial.trial import EXPERIMENT, Trial
 from ludus.workers import context
 
 if TYPE_CHECKING:
     from ludus.trial.driver import Driver
+    from ludus.trial.metrics import TrialMetrics
 
 __all__ = ["EXPERIMENT", "Trial", "current", "open", "take"]
 
@@ -86,12 +87,12 @@ def open(
         return _current
 
 
-def take(folder: TrialFolder, *, engine: str, metrics: MakeMetrics, has_workers: bool) -> Trial:
+def take(folder: TrialFolder, *, engine: str, metrics: TrialMetrics, has_workers: bool) -> Trial:
     """Drive a trial for a training run: only its lock is taken; names, and all by which others join, begin when used.
 
-    The caller closes it. `current` gives it, unless this process belongs to a trial already. metrics: makes the writer
-    of its metrics. has_workers: the run will start some, so those who join wait until then; otherwise they are refused,
-    and trial.json is left to the caller. Raises `ProgramError` at once if anybody drives it.
+    The caller closes it. `current` gives it, unless this process belongs to a trial already. has_workers: the run will
+    start some, so those who join wait until then; otherwise they are refused, and trial.json is left to the caller.
+    Raises `ProgramError` at once if anybody drives it.
     """
     global _taken
     resources = contextlib.ExitStack()

@@ -25,7 +25,7 @@ from ludus.program import lock
 from ludus.trial import trained
 from ludus.trial.driver import Driver, DriverService
 from ludus.trial.metrics import TrialMetrics
-from ludus.trial.trial import EXPERIMENT, MakeMetrics, Trial, stop_key
+from ludus.trial.trial import EXPERIMENT, Trial, stop_key
 from ludus.workers import context
 
 __all__ = ["adopt", "begin", "enter"]
@@ -201,7 +201,7 @@ def begin(
     *,
     engine: str,
     secret: str | None,
-    metrics: MakeMetrics = TrialMetrics,
+    metrics: TrialMetrics | None = None,
     is_current: bool = True,
 ) -> tuple[context.Context, Driver]:
     """Names, `driver/0`, and only then trial.json, by which others find both; `resources` closes them.
@@ -227,7 +227,7 @@ def begin(
             context.use(here)
             stack.callback(context.use, None)
         place = launch.Place(folder=folder, names_url=url, host=host, secret=secret, reserves=reserves)
-        driver = Driver(place, here, engine=engine, metrics=metrics(folder.path))
+        driver = Driver(place, here, engine=engine, metrics=metrics or TrialMetrics(folder.path))
         driver.host(DriverService(driver), "driver")
         names.wait(naming.worker(EXPERIMENT, folder.path.name, "driver/0"), _START_S)
         folder.save(

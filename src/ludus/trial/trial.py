@@ -22,10 +22,9 @@ if TYPE_CHECKING:  # a run in one process needs none of these
     from ludus.program.program import Program
     from ludus.trial.counting import Service
     from ludus.trial.driver import Driver, Stage
-    from ludus.trial.metrics import TrialMetrics
     from ludus.workers.remote import Remote
 
-__all__ = ["EXPERIMENT", "MakeMetrics", "Start", "Trial", "stop_key"]
+__all__ = ["EXPERIMENT", "Start", "Trial", "stop_key"]
 
 EXPERIMENT = "ludus"
 """The experiment under which all workers of a named trial are found."""
@@ -35,10 +34,6 @@ _GONE_S = 1.0  # what a killed driver has to be gone
 _LOOK_EVERY_S = 0.05
 _HEAR_S = 1.0  # what those who joined have to hear that the trial stops
 T = TypeVar("T")
-
-
-MakeMetrics = Callable[[Path], "TrialMetrics"]
-"""Makes the writer of a trial's metrics, given its folder."""
 
 Start = Callable[[], "tuple[context.Context, Driver]"]
 """Begins the names of a trial and `driver/0`, by which others join."""
