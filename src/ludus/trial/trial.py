@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -284,9 +285,10 @@ class Trial:
         return self
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
-        is_interrupted = isinstance(error, KeyboardInterrupt | SystemExit) and not self._is_closed
-        if is_interrupted and self._driver is not None and self._driver.runs():
-            self._driver.interrupts.is_draining = True  # before it is said: the next Ctrl-C is the second
+        is_terminated = isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM  # by `signals.Interrupts`
+        driver = None if self._is_closed else self._driver
+        if driver is not None and driver.runs() and (is_terminated or isinstance(error, KeyboardInterrupt)):
+            driver.interrupts.is_draining = True  # before it is said: the next Ctrl-C is the second
             _LOG.warning("interrupted: the workers are asked to exit; a second Ctrl-C kills them at once")
         self.close()
 
