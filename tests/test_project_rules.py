@@ -136,14 +136,25 @@ def test_a_library_has_one_door(library):
     assert all(any(user.startswith(folder) for user in users) for folder in folders)
 
 
-def test_few_know_the_classes_of_services():
-    """A trial's root, the program of a training run, and a worker that is one; others call workers by their names."""
-    users = {
-        user
+def test_one_module_knows_the_classes_of_services():
+    """The composition root; all others call workers by their names. A gateway worker for games is itself a service."""
+    known = {
+        user: services
         for user, modules in _imports().items()
-        if any(module.startswith("ludus.") and module.endswith(".service") for module in modules)
+        if (services := {module for module in modules if module.endswith((".service", ".game_worker"))})
     }
-    assert users == {"trial/services.py", "experiment/wiring.py", "experiment/game_worker.py"}
+    assert known == {
+        "trial/services.py": {
+            "ludus.experiment.game_worker",
+            "ludus.gateway.service",
+            "ludus.models.service",
+            "ludus.models.versions.service",
+            "ludus.services.buffer.service",
+            "ludus.services.simulator.service",
+            "ludus.services.trainer.service",
+        },
+        "experiment/game_worker.py": {"ludus.gateway.service"},
+    }
 
 
 def test_opening_a_trial_for_a_run_of_this_process_loads_neither_engines_nor_names():

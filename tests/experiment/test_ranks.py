@@ -23,6 +23,7 @@ from ludus.learn.algorithms.learner import Learner, Sample
 from ludus.learn.policies.policy import Policy
 from ludus.services.trainer.ranks import TorchRanks
 from ludus.training import api as training
+from ludus.trial import services
 
 from . import runs
 
@@ -120,9 +121,8 @@ def test_two_ranks_on_halves_make_the_step_of_one_on_all(learnt: str, case: str)
 def test_two_ranks_play_different_episodes(tmp_path: Path) -> None:
     config = config_of("ppo")
     learner = make_learner(config)
-    factory = wiring.TrainerFactory(
-        config=config, folder=tmp_path, policy=learner.policy.spec, agents=("agent",), began=0.0
-    )
+    program, _ = services.training_program(config, tmp_path, began=0.0)
+    (factory,) = program.node("trainer").args
     first_obs = []
     for rank in range(2):
         source = factory._source(rank, learner.policy, None)

@@ -16,18 +16,17 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote
 
 from ludus import errors
 from ludus.discovery.store import Feed, Record
 from ludus.discovery.store_names import StoreNames
 from ludus.discovery.table import Table
-from ludus.rpc import address as addresses
 from ludus.rpc.address import is_loopback
 from ludus.rpc.client import RpcClient
 from ludus.rpc.server import Deferred, RpcServer
 
-__all__ = ["RegistryNames", "RegistryServer", "RegistryStats", "RegistryStore", "reached_at"]
+__all__ = ["RegistryNames", "RegistryServer", "RegistryStats", "RegistryStore"]
 
 _TIMEOUT_S = 5.0
 _RELEASE_TIMEOUT_S = 0.5
@@ -262,12 +261,6 @@ def _errors() -> Iterator[None]:
         yield
     except errors.RpcError as error:
         raise errors.DiscoveryError(f"the registry of names does not answer: {error}") from error
-
-
-def reached_at(url: str) -> str | None:
-    """The host at which a `RegistryServer`'s process is reached from other hosts; `None` if it is not."""
-    host = addresses.parse(_address(urlsplit(url))).tcp.rpartition(":")[0]
-    return host or None
 
 
 def _address(url: SplitResult) -> str:

@@ -1,1 +1,1 @@
-"""A training run: its configuration, its folder, its flows. `wiring` alone knows all services."""
+"""A training run: its configuration, its flows, its results. `wiring` joins its parts within a process."""

@@ -25,12 +25,14 @@ __all__ = [
     "TrialSummary",
     "differs_by_sampling",
     "read_config",
+    "read_result",
     "spell_return",
     "summarise",
 ]
 
 CONFIG_FILE = "config.json"
 RESULT_FILE = "result.json"
+_RESULT_KEYS = {"algorithm", "env", "seed", "steps", "seconds", "steps_per_second", "weights_hash", "trial"}
 _FEWEST_COMPARED = 10  # episodes: the spread of fewer says little
 
 Status = Literal["running", "ended", "stopped", "lost"]
@@ -74,6 +76,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise errors.TrainingError(f"{path} cannot be read: {error!r}.") from None
     raise errors.TrainingError(f"{path} does not say how the trial was trained.")
+
+
+def read_result(folder: Path) -> dict[str, Any] | None:
+    """How a run ended; `None` if it has not, or if the file is damaged and does not tell."""
+    result = _read_json(folder / RESULT_FILE)
+    return result if result.keys() >= _RESULT_KEYS else None
 
 
 def summarise(folder: Path, *, now: float | None = None) -> TrialSummary:

@@ -13,7 +13,7 @@ import collections
 import logging
 import time
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -71,7 +71,7 @@ class Training:
 
     With `ranks`, each of them has one; what only time can tell, the first decides for all. `agents` are those of each
     env; their rows are side by side. Games are evaluated in turns, when all steps are done: they may keep a run
-    waiting, and it can be stopped during that. `open_metrics`: where metrics go.
+    waiting, and it can be stopped during that. `open_metrics`: where metrics go. `on_close`: called by `close`.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class Training:
         agents: tuple[str, ...] = ("agent",),
         game_evaluation: GameEvaluation | None = None,
         open_metrics: Callable[..., LoopWriter] = MetricsWriter,
+        on_close: Sequence[Callable[[], None]] = (),
     ) -> None:
         self.config = config
         self.folder = folder
@@ -103,6 +104,7 @@ class Training:
         self._store = CheckpointStore(folder / name, keep=keep)
         self.shown: tuple[int, dict[str, float]] = (0, {})
         self._open_metrics = open_metrics
+        self._on_close = on_close
         self._metrics: LoopWriter | None = None
         self._agents = agents
         self._episodes: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=_WINDOW)  # … and the agent
@@ -512,6 +514,8 @@ class Training:
             self._metrics.close()
             self._metrics = None
         self.flow.close()
+        for callback in self._on_close:
+            callback()
 
     def __enter__(self) -> Self:
         return self

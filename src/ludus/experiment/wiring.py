@@ -1,19 +1,22 @@
-"""Which parts a run is made of, and how they are joined. The one file that knows all services."""
+"""Which parts a run is made of, and how they are joined within one process: all of an embedded run, or a trainer's.
+
+Which service answers for each is not known here: see `trial/services.py`.
+"""
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ludus import clock as clocks
 from ludus import envs, errors
@@ -33,17 +36,13 @@ from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.algorithm import Algorithm
 from ludus.learn.algorithms.learner import Learner, Ranks
 from ludus.learn.policies.policy import Policy, PolicySpec
-from ludus.models.versions.service import WeightsService
 from ludus.models.versions.store import VersionStore
-from ludus.program.program import Program, Resources, RestartPolicy
-from ludus.services.buffer.service import BufferService
+from ludus.services.buffer.fifo import FifoBuffer
 from ludus.services.simulator.chooser import InlineChooser
-from ludus.services.simulator.service import SimulatorService, SimulatorSettings
 from ludus.services.simulator.simulator import Simulator
 from ludus.services.trainer import freed_memory
 from ludus.services.trainer.ranks import TorchRanks
-from ludus.services.trainer.service import TrainerService
-from ludus.services.trainer.service_host import Hosted, ServiceHost
+from ludus.services.trainer.service_host import HostedService, ServiceHost
 from ludus.telemetry.metrics_file import MetricsWriter
 from ludus.workers import context
 from ludus.workers.remote import Remote
@@ -55,6 +54,9 @@ if TYPE_CHECKING:
 __all__ = [
     "GATEWAY",
     "MODEL",
+    "Buffer",
+    "TrainerFactory",
+    "Weights",
     "check_device",
     "embedded",
     "gateway_options",
@@ -62,7 +64,7 @@ __all__ = [
     "make_learner",
     "make_policy_spec",
     "make_simulator",
-    "program",
+    "trainer_threads",
 ]
 
 MODEL = "policy"
@@ -165,97 +167,7 @@ def _embedded_threads(env: EnvSpec) -> int:
     return min(8, len(os.sched_getaffinity(0))) if has_images else 1
 
 
-# --- spread over processes
-
-
-def program(config: Config, folder: Path, *, began: float) -> Program:
-    """Trainers, and simulators with inference workers or the workers that games call, as nodes.
-
-    Trainer 0 also has the weights; each has its own buffer.
-    """
-    made = Program("train")
-    train = config.train
-    if train.engine == "local":  # elsewhere its process has other devices than this one
-        check_device(train.device)
-    env = envs.spec(train.env, **config.env_args)
-    policy = make_policy_spec(config, env)
-    num_simulators = config.num_simulators
-    if config.is_game:
-        _add_gateway(made, config, folder, policy, has_mask=env.has_mask)
-    elif num_simulators:
-        arguments: dict[str, Any] = {"weights": Hosted("weights", 0)}
-        if train.inference:
-            from ludus.models.service import ModelService  # when it is needed: backends take time to import
-
-            arguments["inference"] = made.add(
-                "inference",
-                ModelService,
-                Hosted("weights", 0),
-                MODEL,
-                policy=policy,
-                backend=train.inference_backend,
-                # sync: each call by itself. Which calls meet in a batch is chance, and other batches round differently.
-                max_batch=1024 if config.flow == "async" else 1,
-                keep_versions=4,
-                replicas=train.inference,
-                # A forward pass is short, but for the first: the heartbeat gives that ten times as long.
-                restarts=replace(
-                    _restarts(config, is_expendable=True),
-                    max_restarts=None,
-                    max_busy_s=config.train.hang_seconds / 10 or None,
-                ),
-            )
-        settings = SimulatorSettings(
-            make_groups=functools.partial(make_groups, config, is_remote=bool(train.inference)),
-            policy=policy,
-            num_steps=config.algorithm.num_steps,
-            seed=train.seed,
-            num_trainers=train.trainers,
-            is_async=config.flow == "async",
-            model=MODEL,
-        )
-        made.add(
-            "simulator",
-            SimulatorService,
-            settings,
-            replicas=num_simulators,
-            resources=Resources(cpus=max(1, train.env_threads)),
-            restarts=_restarts(config, is_expendable=config.flow == "async" and train.trainers == 1),
-            **arguments,
-        )
-    made.add(
-        "trainer",
-        TrainerService,
-        TrainerFactory(config=config, folder=folder, policy=policy, agents=env.agents, began=began),
-        replicas=train.trainers,
-        resources=Resources(cpus=_trainer_threads(config), gpus=float(train.device.startswith("cuda"))),
-        restarts=RestartPolicy(max_restarts=0),
-    )
-    return made
-
-
-def _add_gateway(made: Program, config: Config, folder: Path, policy: PolicySpec, *, has_mask: bool) -> None:
-    from ludus.experiment.game_worker import GameSettings, GameWorker  # when it is needed: most runs have no games
-
-    settings = GameSettings(
-        policy=policy,
-        has_mask=has_mask,
-        num_steps=config.algorithm.num_steps,
-        seed=config.train.seed,
-        num_trainers=config.train.trainers,
-        model=MODEL,
-    )
-    made.add(
-        GATEWAY,
-        GameWorker,
-        gateway_options(config, folder),
-        settings,
-        Hosted("weights", 0),
-        size=config.num_simulators,
-        replicas=config.num_simulators,
-        resources=Resources(cpus=1),
-        restarts=RestartPolicy(max_restarts=None, backoff_s=0.05, max_backoff_s=1.0),
-    )
+# --- spread over processes; `trial/services.py` makes the program
 
 
 def gateway_options(config: Config, folder: Path) -> GatewayOptions:
@@ -280,37 +192,46 @@ def gateway_options(config: Config, folder: Path) -> GatewayOptions:
     )
 
 
-def _restarts(config: Config, *, is_expendable: bool) -> RestartPolicy:
-    """Of simulators and inference workers. None that a trainer could not do without is expendable."""
-    return RestartPolicy(
-        max_restarts=30,
-        backoff_s=0.1,
-        max_backoff_s=2.0,
-        max_busy_s=config.train.hang_seconds or None,
-        is_expendable=is_expendable,
-    )
+class Weights(HostedService, Protocol):
+    """The versions of a trainer's policy, which others read by calls."""
+
+    store: VersionStore
+
+    def publish(self, model: str, weights: Mapping[str, NDArray[Any]], number: int) -> object: ...
+
+
+class Buffer(HostedService, Protocol):
+    """The segments that others push by calls, for a trainer to take."""
+
+    fifo: FifoBuffer
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerFactory:
-    """Builds a trainer's job in its own process."""
+    """Builds a trainer's job in its own process. Of several ranks, the first evaluates and keeps the books.
+
+    The job hosts its weights and its buffer: it takes segments and writes versions by memory, while others call. The
+    services that answer these calls are given by the composition root: `make_weights(folder)`, `make_buffer(capacity)`.
+    """
 
     config: Config
     folder: Path
     policy: PolicySpec
     agents: tuple[str, ...]
     began: float
+    make_weights: Callable[[Path], Weights]
+    make_buffer: Callable[[int], Buffer]
 
-    def __call__(self, server: WorkerServer) -> TrainerJob:
+    def __call__(self, server: WorkerServer) -> Training:
         config, size = self.config, self.config.train.trainers
         rank = int(server.worker_name.rpartition("/")[2])
         freed_memory.keep()
-        torch.set_num_threads(_trainer_threads(config))
+        torch.set_num_threads(trainer_threads(config))
         ranks = _join(rank, size, server, config) if size > 1 else None
         policy = Policy(self.policy, seed=config.train.seed)
         learner = make_learner(config, policy, num_agents=len(self.agents), ranks=ranks)
         is_publisher = rank == 0 and config.num_simulators
-        weights = WeightsService(self.folder / "models", durable=False) if is_publisher else None  # see checkpoints
+        weights = self.make_weights(self.folder) if is_publisher else None
         publish = _publisher(weights) if weights is not None else None
         host = ServiceHost(weights, "weights/0", beside=server) if weights is not None else None
         if host is not None and config.flow == "sync":
@@ -322,7 +243,7 @@ class TrainerFactory:
             # A session is one row; a segment of a simulator has those of all its environments.
             rows = 1 if games is None else config.algorithm.num_envs
             batch_segments = config.algorithm.batch_segments * rows
-            buffer = BufferService(max(config.train.queue * rows, batch_segments))
+            buffer = self.make_buffer(max(config.train.queue * rows, batch_segments))
             flow = AsyncFlow(
                 buffer.fifo,
                 learner,
@@ -348,6 +269,7 @@ class TrainerFactory:
             agents=self.agents,
             game_evaluation=_game_evaluation(config) if rank == 0 else None,
             open_metrics=SentMetrics,
+            on_close=[*(each.close for each in hosts), *([ranks.close] if ranks is not None else [])],
         )
         training.restore()
         number = learner.version if weights is None else _rewind(weights.store, learner.version)
@@ -357,7 +279,7 @@ class TrainerFactory:
             weights.publish(MODEL, policy.weights(), number=learner.version)
         for each in hosts:
             each.start()
-        return TrainerJob(training, ranks, hosts)
+        return training
 
     def _source(self, rank: int, policy: Policy, publish: Callable[[Learner], None] | None) -> Source:
         config = self.config
@@ -367,49 +289,6 @@ class TrainerFactory:
         groups = make_groups(config)
         seed = int(np.random.SeedSequence([config.train.seed, rank]).generate_state(1)[0])
         return EmbeddedSource(make_simulator(config, groups, policy, seed=seed))
-
-
-class TrainerJob:
-    """A `Training` as a trainer's job; of several ranks, the first evaluates and keeps the books."""
-
-    def __init__(self, training: Training, ranks: TorchRanks | None, hosts: Sequence[ServiceHost]) -> None:
-        self._training = training
-        self._ranks = ranks
-        self._hosts = hosts
-
-    @property
-    def is_done(self) -> bool:
-        return self._training.is_done
-
-    def turn(self) -> bool:
-        return self._training.turn()
-
-    def finish(self) -> dict[str, Any]:
-        return self._training.finish()
-
-    def ask_stop(self) -> None:
-        self._training.ask_stop()
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._training.is_stopped
-
-    def stop(self) -> None:
-        self._training.stop()
-
-    def progress(self) -> dict[str, Any]:
-        step, values = self._training.shown
-        return {"step": step, "values": values}
-
-    def activity(self) -> str:
-        return self._training.doing
-
-    def close(self) -> None:
-        self._training.close()
-        for host in self._hosts:
-            host.close()
-        if self._ranks is not None:
-            self._ranks.close()
 
 
 def _game_evaluation(config: Config) -> GameEvaluation | None:
@@ -427,7 +306,7 @@ def _join(rank: int, size: int, server: WorkerServer, config: Config) -> TorchRa
     return TorchRanks(rank, size, names=here.names, key=key, device=config.train.device)
 
 
-def _publisher(weights: WeightsService, *, clock: clocks.Clock = clocks.SYSTEM) -> Callable[[Learner], None]:
+def _publisher(weights: Weights, *, clock: clocks.Clock = clocks.SYSTEM) -> Callable[[Learner], None]:
     def publish(learner: Learner) -> None:
         began = clock.now()
         warn_at = began
@@ -460,7 +339,7 @@ def _publish_nothing(learner: Learner) -> None:
     """Rank 0 has the same weights, and publishes them."""
 
 
-def _trainer_threads(config: Config) -> int:
+def trainer_threads(config: Config) -> int:
     """The cores that simulators and inference leave, shared by the trainers; at least one each."""
     if config.train.threads is not None:
         return config.train.threads

@@ -51,7 +51,6 @@ def launch(
     secret: str | None = None,
     on_event: Callable[[supervisor.Event], None] | None = None,
     within: runs.Place | None = None,
-    is_held: bool = False,
 ) -> runs.Run:
     """Run `program` on this machine; returns at once, with its workers on their way.
 
@@ -62,14 +61,13 @@ def launch(
     listen_host: what the workers' servers bind to; anything but loopback needs a `secret`.
     on_event: called with starts, crashes and ends, from the supervisor's thread.
     within: a trial that is there already, to run this program in beside others. Instead of all that says where.
-    is_held: the caller holds the lock of the folder `project/trial` already (`program.lock.driving`).
     """
     program.validate()
     with contextlib.ExitStack() as stack:
         if within is not None:
             folder, url, listen_host, secret = within.folder, within.names_url, within.host, within.secret
         else:
-            folder = runs.take_up(stack, project, trial, is_held=is_held)
+            folder = runs.take_up(stack, project, trial)
             url = runs.open_names(stack, names_url, host=listen_host, secret=secret)
         worker_specs = specs.make_specs(program, folder, names_url=url, host=listen_host, secret=secret)
         start: supervisor.Start

@@ -66,7 +66,6 @@ def launch(
     max_placement_s: float = 60.0,
     on_event: Callable[[supervisor.Event], None] | None = None,
     within: runs.Place | None = None,
-    is_held: bool = False,
 ) -> runs.Run:
     """Run `program` on a Ray cluster; returns at once, with its workers on their way.
 
@@ -76,7 +75,7 @@ def launch(
     secret: what the workers' traffic is encrypted with; without it, one is made up for this run.
     runtime_env: Ray's, for code and packages that the cluster's machines do not have.
     max_placement_s: a worker for which no machine is found in this time has failed.
-    within: as for `launch.local`; the maker of that trial has called `connected`. is_held: as for `launch.local`.
+    within: as for `launch.local`; the maker of that trial has called `connected`.
     """
     program.validate()
     ray = _import_ray()
@@ -86,7 +85,7 @@ def launch(
             folder, url, host, secret = within.folder, within.names_url, within.host, within.secret
             is_own = not within.reserves
         else:
-            folder = runs.take_up(stack, project, trial, is_held=is_held)
+            folder = runs.take_up(stack, project, trial)
             address = address or os.environ.get("RAY_ADDRESS")
             is_own = not ray.is_initialized() and address is None
             if not ray.is_initialized():

@@ -18,7 +18,6 @@ from ludus.launch import supervisor as supervisors
 from ludus.program import folder as folders
 from ludus.program import lock
 from ludus.program import program as programs
-from ludus.workers import context as contexts
 from ludus.workers import panel, remote
 
 __all__ = ["Place", "Run", "begin", "open_names", "take_up"]
@@ -168,21 +167,6 @@ class Run:
         self._resources.callback(made.close)
         return made
 
-    def at_close(self, callback: Callable[[], None]) -> None:
-        """Have it called when all workers have ended, while the names are still there."""
-        self._resources.callback(callback)
-
-    @property
-    def context(self) -> contexts.Context:
-        """What the run's workers know of their trial."""
-        return contexts.Context(
-            experiment=self.experiment,
-            trial=self.trial,
-            names=self._own_names(),
-            secret=self._secret,
-            folder=self.trial_dir,
-        )
-
     def _own_names(self) -> core.Names:
         if self._names is None:
             self._names = discovery.connect(self.names_url)
@@ -213,14 +197,8 @@ def open_names(
     return server.url
 
 
-def take_up(
-    stack: contextlib.ExitStack, project: str | Path, trial: str | None, *, is_held: bool
-) -> folders.TrialFolder:
-    """The folder of a run, whose lock `stack` holds from now on, unless the caller of the engine holds it."""
-    if is_held and trial is not None:
-        folder = folders.TrialFolder(Path(project).absolute() / trial)
-        folder.make()
-        return folder
+def take_up(stack: contextlib.ExitStack, project: str | Path, trial: str | None) -> folders.TrialFolder:
+    """The folder of a run, whose lock `stack` holds from now on."""
     folder = folders.TrialFolder.create(project, trial)
     stack.enter_context(lock.driving(folder.path))
     return folder

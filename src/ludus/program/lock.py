@@ -1,7 +1,7 @@
 """The one lock of a trial's folder: one process at a time drives a trial, whatever it drives it with.
 
-    with lock.driving(folder) as drive:                             # `ludus.train`, an engine: nobody can join it
-    with lock.driving(folder, phase=Phase.STARTING) as drive:       # `ludus.init`: others wait …
+    with lock.driving(folder) as drive:                             # an engine, a run in one process: nobody joins it
+    with lock.driving(folder, phase=Phase.STARTING) as drive:       # `ludus.init`, a run with workers: others wait …
         drive.mark(Phase.DRIVING)                                   # … until trial.json says how to join it
         drive.mark(Phase.ENDING)                                    # and wait again, to drive it themselves
 

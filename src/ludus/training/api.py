@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from ludus import errors
 from ludus.command_line import trial_command
 from ludus.envs.games import Games
 from ludus.experiment import config as configs
+from ludus.experiment.results import read_result
 from ludus.program import folder as folders
 from ludus.program import lock
 from ludus.trial import current as trials
@@ -31,7 +31,6 @@ __all__ = ["TrainingRun", "evaluate", "resume", "train"]
 
 _LOG = logging.getLogger(__name__)
 _NUM_COMPARED = 20
-_RESULT_KEYS = {"algorithm", "env", "seed", "steps", "seconds", "steps_per_second", "weights_hash", "trial"}
 
 OnProgress = Callable[[int, dict[str, float]], None]
 OnStatus = Callable[[str], None]
@@ -78,7 +77,7 @@ def train(
     folder = folders.TrialFolder.create(config.train.project, config.train.trial)
     with (
         contextlib.closing(TrialMetrics(folder.path, is_loops=True)) as written,
-        trials.take(folder, metrics=lambda _: written, is_current=config.is_embedded),
+        _take(config, folder, written) as taken,
     ):
         if (folder.path / "config.json").exists():
             raise errors.ConfigError(
@@ -86,7 +85,7 @@ def train(
                 "or choose another name."
             )
         try:
-            return _run(config, folder, written, began=began, on_progress=on_progress, on_status=on_status)
+            return _run(config, taken, written, began=began, on_progress=on_progress, on_status=on_status)
         except (errors.ConfigError, errors.EnvError, errors.MissingExtra):
             _forget(folder.path)
             raise
@@ -113,22 +112,22 @@ def resume(
     if trust:
         trust_config(folder.path)
     config = load_config(folder.path)
-    if (result := _read_result(folder.path)) is not None:
+    if (result := read_result(folder.path)) is not None:
         return TrainingRun(folder.path, result)
     with (
         contextlib.closing(TrialMetrics(folder.path, is_loops=True)) as written,
-        trials.take(folder, metrics=lambda _: written, is_current=config.is_embedded),
+        _take(config, folder, written) as taken,
     ):
         if (known := folder.find()) is not None and known.is_live:
             raise errors.ProgramError(
                 f"trial {folder.path.name!r} is running: process {known.driver_pid} on {known.driver_host} drives it."
             )
-        if (result := _read_result(folder.path)) is not None:  # it ended just now
+        if (result := read_result(folder.path)) is not None:  # it ended just now
             return TrainingRun(folder.path, result)
         if (damaged := folder.path / "result.json").exists():
             _LOG.warning("%s is damaged and removed: the end of the run is gone through again.", damaged)
             damaged.unlink()
-        return _run(config, folder, written, began=began, on_progress=on_progress, on_status=on_status)
+        return _run(config, taken, written, began=began, on_progress=on_progress, on_status=on_status)
 
 
 def evaluate(
@@ -213,9 +212,14 @@ def _load_for_evaluation(folder: Path, env: str | None, model: str) -> tuple[Any
     return loaded, config
 
 
+def _take(config: configs.Config, folder: folders.TrialFolder, written: TrialMetrics) -> trials.Trial:
+    has_workers = not config.is_embedded
+    return trials.take(folder, engine=config.train.engine, metrics=written, has_workers=has_workers)
+
+
 def _run(
     config: configs.Config,
-    folder: folders.TrialFolder,
+    trial: trials.Trial,
     written: TrialMetrics,
     *,
     began: float,
@@ -228,12 +232,13 @@ def _run(
         raise errors.MissingExtra("torch", extra="train") from None
     from ludus.experiment import saved_config, status, wiring
 
-    saved_config.write_trial(folder.path, config)
+    saved_config.write_trial(trial.folder, config)
     if not config.is_embedded:
         from ludus.training import spread
 
-        ended_with = spread.run(config, folder, written, began=began, on_progress=on_progress, on_status=on_status)
-        return TrainingRun(folder.path, ended_with)
+        ended_with = spread.run(config, trial, began=began, on_progress=on_progress, on_status=on_status)
+        return TrainingRun(trial.folder, ended_with)
+    folder = folders.TrialFolder(trial.folder)
     _mark(folder, config)
     ended = "failed"
     interruption = KeyboardInterrupt()
@@ -291,12 +296,3 @@ def _forget(folder: Path) -> None:
     for path in (folder / "checkpoints", folder / "logs", folder / "workers", folder):
         with contextlib.suppress(OSError):  # it holds something that is not ours to remove, or was never made
             path.rmdir()
-
-
-def _read_result(folder: Path) -> dict[str, Any] | None:
-    """How a run ended; `None` if it has not, or if the file is damaged and does not tell."""
-    try:
-        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
-    return result if isinstance(result, dict) and result.keys() >= _RESULT_KEYS else None

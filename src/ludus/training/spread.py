@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ludus import errors, launch
 from ludus.command_line import trial_command
-from ludus.discovery import registry
 from ludus.experiment import wiring
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import Config
+from ludus.experiment.results import RESULT_FILE, read_result
 from ludus.experiment.status import BUSY_AFTER_S
-from ludus.program import folder as trials
-from ludus.services.buffer import fifo
-from ludus.services.trainer.service_host import ServiceHost
-from ludus.trial import counting, metrics
+from ludus.trial import services
+from ludus.trial.current import Trial
+from ludus.trial.driver import Stage
+from ludus.workers.solver import Solver
 
 if TYPE_CHECKING:
     from ludus.trial.held_port import HeldPort
@@ -33,26 +33,26 @@ _STOP_GRACE_S = 30.0
 
 def run(
     config: Config,
-    folder: trials.TrialFolder,
-    written: metrics.TrialMetrics,
+    trial: Trial,
     *,
     began: float,
     on_progress: Callable[[int, dict[str, float]], None] | None = None,
     on_status: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Come back with the result; `written` gets the metrics. Interrupted, the trainer writes a checkpoint first."""
+    """Come back with the result, the trial closed. Interrupted, the trainer writes a checkpoint first."""
+    folder = trial.folder
     _check_checkpoints(config, folder)
-    program = wiring.program(config, folder.path, began=began)
-    engine = launch.ray if config.train.engine == "ray" else launch.local
+    program, counted = services.training_program(config, folder, began=began)
     idle: dict[str, float] = {}
     last: Mapping[str, float] = {}
     news_at = time.monotonic()
     with contextlib.ExitStack() as stack:
         held = stack.enter_context(_hold_port(config, folder)) if config.is_game else None
-        running = stack.enter_context(engine(program, trial=folder.path.name, project=folder.path.parent, is_held=True))
+        driver = stack.enter_context(trial).driver
+        driver.interrupts.install()
+        running = trial.run(program, stage=Stage.TRAINERS, counted=counted)
         if held is not None:
             held.watch(running)
-        _host_metrics(written, running, config)
         try:
             while not running.wait(_LOOK_EVERY_S):
                 # By heartbeats: a trainer in a long update answers no calls.
@@ -68,15 +68,19 @@ def run(
                     on_status(f"trainer/0 {trainer.activity}")
                 elif config.is_game and on_status is not None and time.monotonic() - news_at >= BUSY_AFTER_S:
                     on_status(_what_it_does(trainer.activity))
-                if trainer.status is launch.Phase.DONE or (folder.path / "result.json").exists():
+                if trainer.status is launch.Phase.DONE or (folder / RESULT_FILE).exists():
                     break  # simulators do not end by themselves
+                if driver.stop_asked.is_set():
+                    if not any(record.status.is_final for record in running.workers()):  # else all were asked to exit
+                        _keep(running, trial.remote("trainer").solver, driver.stop_reason)
+                    break
         except KeyboardInterrupt:
-            _keep(running, running.remote("trainer").solver)
+            _keep(running, trial.remote("trainer").solver, "interrupted")
             raise
         except errors.ProgramError as error:
-            if _read_result(folder) is not None:  # it died on its way out
+            if read_result(folder) is not None:  # it died on its way out
                 return _result(folder, None, idle)
-            if not (folder.path / "config.json").exists():
+            if not (folder / "config.json").exists():
                 raise errors.TrainingError(_deleted(folder, last)) from error
             # Not `from error`: its text, with the worker's traceback, would be printed twice.
             raise errors.TrainingError(f"{error}\nThe run has ended. {_how_to_go_on(folder)}") from None
@@ -84,11 +88,11 @@ def run(
     return _result(folder, ended, idle)
 
 
-def _hold_port(config: Config, folder: trials.TrialFolder) -> HeldPort:
+def _hold_port(config: Config, folder: Path) -> HeldPort:
     """Raises `ConfigError` if it is taken: before any process is started."""
     from ludus.trial.held_port import HeldPort  # brings what only gateways need
 
-    options = wiring.gateway_options(config, folder.path)
+    options = wiring.gateway_options(config, folder)
     return HeldPort(options, wiring.GATEWAY, num_workers=config.num_simulators)
 
 
@@ -97,36 +101,19 @@ def _what_it_does(activity: str) -> str:
     return activity.removeprefix("busy: ").rpartition(", ")[0] or activity
 
 
-def _host_metrics(written: metrics.TrialMetrics, running: launch.Run, config: Config) -> None:
-    """Take the trainer's lines as `driver/0`, and add to them what the other workers count."""
-    host = registry.reached_at(running.names_url)  # workers reach this process there
-    hosted = ServiceHost(metrics.MetricsService(written), "driver/0", host=host, here=running.context)
-    running.at_close(hosted.close)
-    hosted.start()
-    ranks = range(config.train.trainers if config.flow == "async" else 0)
-    buffers = [
-        counting.Service(prefix=f"buffer/{wiring.MODEL}", worker=f"buffer/{rank}", counts=fifo.counts) for rank in ranks
-    ]
-    prefixes = {"inference": f"model/{wiring.MODEL}", wiring.GATEWAY: "gateway"}
-    services = [*buffers, *counting.services_of(running.program.nodes, prefixes=prefixes)]
-    solver = running.remote("trainer").solver
-    written.watch(counting.ServiceCounts(lambda: services, running.workers, solver))
-    running.at_close(written.unwatch)
-
-
-def _check_checkpoints(config: Config, folder: trials.TrialFolder) -> None:
+def _check_checkpoints(config: Config, folder: Path) -> None:
     """Raise `CheckpointError`, before any process is started, if there are checkpoints and none can be used.
 
     Several ranks find out together what they have in common.
     """
-    store = CheckpointStore(folder.path / "checkpoints")
+    store = CheckpointStore(folder / "checkpoints")
     if config.train.trainers == 1 and not store.is_empty:
         store.load(warns=False)  # the trainer will warn
 
 
-def _keep(running: launch.Run, solver: Any) -> None:
+def _keep(running: launch.Run, solver: Solver, why: str) -> None:
     """Let the trainers write a checkpoint, while simulators can still tell where their envs are, and leave."""
-    _LOG.warning("interrupted: the trainer writes a checkpoint; a second Ctrl-C ends the run without it")
+    _LOG.warning("%s: the trainer writes a checkpoint; a second Ctrl-C ends the run without it", why)
     until = time.monotonic() + _STOP_GRACE_S
     try:
         solver.submit("trainer/0", "stop", timeout_s=_STOP_GRACE_S).result()
@@ -141,37 +128,29 @@ def _keep(running: launch.Run, solver: Any) -> None:
     _LOG.warning("the trainer has not ended its update in %.0f s; its last checkpoint counts", _STOP_GRACE_S)
 
 
-def _how_to_go_on(folder: trials.TrialFolder) -> str:
-    resume = trial_command("resume", folder.path)
-    saved = CheckpointStore(folder.path / "checkpoints").steps()
+def _how_to_go_on(folder: Path) -> str:
+    resume = trial_command("resume", folder)
+    saved = CheckpointStore(folder / "checkpoints").steps()
     if not saved:
         return f"It had written no checkpoint; this starts it from the beginning: {resume}"
     return f"It goes on from its checkpoint of step {saved[0]:,} with: {resume}"
 
 
-def _deleted(folder: trials.TrialFolder, last: Mapping[str, float]) -> str:
+def _deleted(folder: Path, last: Mapping[str, float]) -> str:
     reached = last.get("episode/return")
     what = "" if reached is None else f", with a mean return of {reached:.1f}"
     return (
-        f"{folder.path} was deleted while it trained, and its processes could not go on without it. It had come to "
+        f"{folder} was deleted while it trained, and its processes could not go on without it. It had come to "
         f"step {int(last.get('step', 0)):,}{what}. Its checkpoints are lost; start it again."
     )
 
 
-def _read_result(folder: trials.TrialFolder) -> dict[str, Any] | None:
-    try:
-        result: dict[str, Any] = json.loads((folder.path / "result.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return result
-
-
-def _result(folder: trials.TrialFolder, ended: launch.End | None, idle: dict[str, float]) -> dict[str, Any]:
+def _result(folder: Path, ended: launch.End | None, idle: dict[str, float]) -> dict[str, Any]:
     """As the trainer left it to its driver: it may have been unable to write it down."""
-    result = ended.result if ended is not None and ended.result else _read_result(folder)
+    result = ended.result if ended is not None and ended.result else read_result(folder)
     if result is None:
         raise errors.TrainingError(
-            f"the run ended without a result; its logs are in {folder.path / 'logs'}. {_how_to_go_on(folder)}"
+            f"the run ended without a result; its logs are in {folder / 'logs'}. {_how_to_go_on(folder)}"
         )
     result["idle"] = {"trainer": result["time"].get("idle", result["time"].get("wait", 0.0)), **idle}
     return result

@@ -31,12 +31,16 @@ _ANSWER_S = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """A worker that counts, the prefix of its metrics, and what its stats are. `stats`: where it is in this process."""
+    """A worker that counts, the prefix of its metrics, and what its stats are.
+
+    `stats`: where it is in this process. `beside`: the worker in whose process it is, if it has none of its own.
+    """
 
     prefix: str
     worker: str
     counts: Callable[[Mapping[str, Any]], Counts | None]
     stats: Callable[[], Mapping[str, Any]] | None = None
+    beside: str | None = None
 
 
 def services_of(nodes: Iterable[Node], *, prefixes: Mapping[str, str] | None = None) -> list[Service]:
@@ -76,12 +80,11 @@ class ServiceCounts:
         """The metrics that are new since the last call."""
         records = list(self._records())
         up = {record.name for record in records if record.status is launch.Phase.RUNNING}
-        supervised = {record.name for record in records}
         asked = []
         for service in list(self._services()):
             if service.stats is not None:
                 self._take(service, service.stats())
-            elif service.worker in up or service.worker not in supervised:
+            elif (service.beside or service.worker) in up:
                 try:
                     pending = self._solver.submit(service.worker, "stats", timeout_s=_ANSWER_S)
                 except errors.LudusError as error:

@@ -20,11 +20,12 @@ from ludus import secret as secrets
 from ludus.discovery import names as naming
 from ludus.program import lock
 from ludus.program.folder import TrialFolder
-from ludus.trial.trial import EXPERIMENT, MakeMetrics, Trial
+from ludus.trial.trial import EXPERIMENT, Trial
 from ludus.workers import context
 
 if TYPE_CHECKING:
     from ludus.trial.driver import Driver
+    from ludus.trial.metrics import TrialMetrics
 
 __all__ = ["EXPERIMENT", "Trial", "current", "open", "take"]
 
@@ -86,23 +87,25 @@ def open(
         return _current
 
 
-def take(folder: TrialFolder, *, metrics: MakeMetrics, is_current: bool) -> Trial:
-    """Drive a trial for a run of this process: only its lock is taken, and trial.json is left to the caller.
+def take(folder: TrialFolder, *, engine: str, metrics: TrialMetrics, has_workers: bool) -> Trial:
+    """Drive a trial for a training run: only its lock is taken; names, and all by which others join, begin when used.
 
-    The caller closes it. metrics: makes the writer of what its processes `merge`, if any does. is_current: `current`
-    gives it, unless this process belongs to a trial already; names, and all by which others can join, begin when it is
-    first used. Raises `ProgramError` at once if anybody drives it.
+    The caller closes it. `current` gives it, unless this process belongs to a trial already. has_workers: the run will
+    start some, so those who join wait until then; otherwise they are refused, and trial.json is left to the caller.
+    Raises `ProgramError` at once if anybody drives it.
     """
     global _taken
     resources = contextlib.ExitStack()
-    drive = resources.enter_context(lock.driving(folder.path))
+    phase = lock.Phase.STARTING if has_workers else lock.Phase.DRIVING
+    drive = resources.enter_context(lock.driving(folder.path, phase=phase))
 
     def start() -> tuple[context.Context, Driver]:
         from ludus.trial import entering  # brings the name service and the engines
 
-        return entering.begin(folder, resources, engine="local", secret=None, metrics=metrics)
+        is_current = _taken is made and not context.is_given()
+        return entering.begin(folder, resources, engine=engine, secret=None, metrics=metrics, is_current=is_current)
 
-    made = Trial(folder.path, engine="local", resources=resources, drive=drive, start=start)
+    made = Trial(folder.path, engine=engine, resources=resources, drive=drive, start=start)
 
     def forget() -> None:
         global _taken
@@ -112,7 +115,7 @@ def take(folder: TrialFolder, *, metrics: MakeMetrics, is_current: bool) -> Tria
 
     made.on_closed = forget
     with _init_lock:
-        if is_current and _taken is None and _current is None and not context.is_given():
+        if _taken is None and _current is None and not context.is_given():
             _taken = made
     return made
 

@@ -12,7 +12,7 @@ import operator
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,9 @@ from ludus.services.buffer import fifo
 from ludus.services.trainer.service_host import HostedService, ServiceHost
 from ludus.trial import services
 from ludus.trial.counting import Service, ServiceCounts, services_of
-from ludus.trial.metrics import MetricsService, TrialMetrics
+from ludus.trial.metrics import TrialMetrics
 from ludus.trial.trial import EXPERIMENT
+from ludus.workers.context import Context
 from ludus.workers.register import register
 from ludus.workers.solver import Solver
 
@@ -48,6 +49,7 @@ class Stage(enum.IntEnum):
 class _Started:
     run: launch.Run
     stage: Stage
+    counted: Sequence[Service]
     is_failure_reported: bool = False
 
 
@@ -74,13 +76,14 @@ def check_count(what: str, value: Any) -> int:
 class Driver:
     """Safe to use from several threads. `close` ends everything, in its order."""
 
-    def __init__(self, place: launch.Place, *, engine: str, metrics: TrialMetrics) -> None:
+    def __init__(self, place: launch.Place, here: Context, *, engine: str, metrics: TrialMetrics) -> None:
         self.stop_asked = threading.Event()
         self.stop_reason = ""
         self.interrupts = signals.Interrupts()
         self.metrics = metrics
         self.names_url = place.names_url
         self._place = place
+        self._here = here
         self._engine: Callable[..., launch.Run] = launch.ray if engine == "ray" else launch.local
         self._lock = threading.RLock()
         self._started: list[_Started] = []
@@ -95,11 +98,13 @@ class Driver:
 
     # -- what runs ----------------------------------------------------------------------------------------------
 
-    def run(self, program: Program, *, stage: Stage = Stage.REST) -> launch.Run:
-        """Start more workers inside the trial."""
+    def run(
+        self, program: Program, *, stage: Stage | None = None, counted: Sequence[Service] | None = None
+    ) -> launch.Run:
+        """See `Trial.run`."""
         if program.name != EXPERIMENT:
             raise errors.ProgramError(
-                f"a program that runs inside a trial of ludus.init is named {EXPERIMENT!r}, not {program.name!r}: "
+                f"a program that runs inside a trial is named {EXPERIMENT!r}, not {program.name!r}: "
                 "so its workers are found."
             )
         with self._lock:
@@ -107,7 +112,8 @@ class Driver:
             for node in program.nodes:
                 self._expect_free(node.name)
             run = self._engine(program, within=self._place)
-            self._started.append(_Started(run=run, stage=stage))
+            counted = services_of(program.nodes) if counted is None else counted
+            self._started.append(_Started(run=run, stage=Stage.REST if stage is None else stage, counted=counted))
             self._watch_services()
             described = program.describe()
             self._nodes |= {node["name"]: node for node in described["nodes"]}
@@ -120,7 +126,7 @@ class Driver:
         with self._lock:
             self._expect_open()
             self._expect_free(node)
-            host = ServiceHost(service, f"{node}/0", host=self._place.host)
+            host = ServiceHost(service, f"{node}/0", host=self._place.host, here=self._here)
             host.start()
             self._hosts[node] = host
             of = type(service)
@@ -192,10 +198,12 @@ class Driver:
 
     def _watch_services(self) -> None:
         if self._solver is None:
-            self._solver = Solver()
-            self.metrics.watch(ServiceCounts(self._services, self._records, self._solver))
+            here = self._here
+            self._solver = Solver(here.experiment, here.trial, names=here.names, secret=here.secret)
+            self.metrics.watch(ServiceCounts(self._services, self.records, self._solver))
 
-    def _records(self) -> list[launch.WorkerRecord]:
+    def records(self) -> list[launch.WorkerRecord]:
+        """The workers of all runs that are not over."""
         return [record for run in self.runs() if not run.is_over for record in run.workers()]
 
     def _services(self) -> list[Service]:
@@ -204,8 +212,7 @@ class Driver:
                 Service(prefix=f"buffer/{name}", worker=f"buffer-{name}/0", counts=fifo.counts, stats=buffer.stats)
                 for name, buffer in self._buffers.items()
             ]
-        nodes = [node for run in self.runs() if not run.is_over for node in run.program.nodes]
-        return [*buffers, *services_of(nodes)]
+            return [*buffers, *(each for one in self._started if not one.run.is_over for each in one.counted)]
 
     def _expect_open(self) -> None:
         if self._is_closing:
@@ -266,12 +273,26 @@ def _node_names(program: Program) -> list[str]:
     return [node.name for node in program.nodes]
 
 
-class DriverService(MetricsService):
+class DriverService:
     """The commands of `driver/0`."""
 
     def __init__(self, driver: Driver) -> None:
-        super().__init__(driver.metrics)
         self._driver = driver
+
+    @register
+    def merge(self, rows: Sequence[Any]) -> None:
+        """Take in the metrics of a process."""
+        self._driver.metrics.join(rows)
+
+    @register
+    def write_metrics(self, loop: Mapping[str, Any], lines: Sequence[Any]) -> None:
+        """Lines of a training loop: see `TrialMetrics.write_loop`."""
+        self._driver.metrics.write_loop(loop, [(step, values) for step, values in lines])
+
+    @register
+    def end_metrics(self, loop_id: str) -> None:
+        """That loop is over."""
+        self._driver.metrics.end_loop(loop_id)
 
     @register
     def open_buffer(self, name: str, capacity: int | None = None) -> None:

@@ -19,12 +19,13 @@ from pathlib import Path
 from ludus import discovery, errors, files, launch
 from ludus.discovery import names as naming
 from ludus.launch import run as runs
+from ludus.launch.status import StatusServer
 from ludus.program import folder as folders
 from ludus.program import lock
 from ludus.trial import trained
 from ludus.trial.driver import Driver, DriverService
 from ludus.trial.metrics import TrialMetrics
-from ludus.trial.trial import EXPERIMENT, MakeMetrics, Trial, stop_key
+from ludus.trial.trial import EXPERIMENT, Trial, stop_key
 from ludus.workers import context
 
 __all__ = ["adopt", "begin", "enter"]
@@ -189,11 +190,7 @@ def _drive(
         trained.publish_if_trained(folder.path)
         start = functools.partial(begin, folder, resources, engine=engine, secret=secret)
         made = Trial(folder.path, engine=engine, resources=resources, drive=drive, start=start)
-        driver = made.driver
-        drive.mark(lock.Phase.DRIVING)
-        resources.callback(_mark_ended, folder, driver)
-        driver.interrupts.install()
-        resources.callback(driver.interrupts.restore)
+        made.driver.interrupts.install()
         failing.pop_all()
     return made
 
@@ -204,13 +201,14 @@ def begin(
     *,
     engine: str,
     secret: str | None,
-    metrics: MakeMetrics = TrialMetrics,
+    metrics: TrialMetrics | None = None,
+    is_current: bool = True,
 ) -> tuple[context.Context, Driver]:
     """Names, `driver/0`, and only then trial.json, by which others find both; `resources` closes them.
 
-    For the process that holds the lock.
+    For the process that holds the lock. `is_current`: it belongs to this trial, and to no other.
     """
-    if context.is_given():
+    if is_current and context.is_given():
         raise errors.WorkerError(
             "this process is a worker of another program and cannot drive a trial of its own; begin it elsewhere, and "
             "join it here."
@@ -225,24 +223,30 @@ def begin(
         here = context.Context(
             experiment=EXPERIMENT, trial=folder.path.name, names=names, secret=secret, folder=folder.path
         )
-        context.use(here)
-        stack.callback(context.use, None)
+        if is_current:
+            context.use(here)
+            stack.callback(context.use, None)
         place = launch.Place(folder=folder, names_url=url, host=host, secret=secret, reserves=reserves)
-        driver = Driver(place, engine=engine, metrics=metrics(folder.path))
+        driver = Driver(place, here, engine=engine, metrics=metrics or TrialMetrics(folder.path))
         driver.host(DriverService(driver), "driver")
         names.wait(naming.worker(EXPERIMENT, folder.path.name, "driver/0"), _START_S)
         folder.save(
             folders.TrialRecord.own(folder.path, experiment=EXPERIMENT, names_url=url, engine=engine, secret=secret)
         )
+        stack.callback(_mark_ended, folder, driver)
+        status = StatusServer(driver.records, experiment=EXPERIMENT, trial=folder.path.name, secret=secret)
+        stack.callback(status.close)
+        status.start(names)
+        stack.callback(driver.interrupts.restore)
         resources.push(stack.pop_all())
     return here, driver
 
 
 def _mark_ended(folder: folders.TrialFolder, driver: Driver) -> None:
-    """Say so in trial.json, if that is there and still ours."""
+    """Say so in trial.json, if that is there and still ours, and nobody has said it yet."""
     failed = driver.failure
     if not folder.path.is_dir():
         _LOG.warning("%s was deleted while the trial ran: what it had written is gone.", folder.path)
         return
-    if (known := folder.find()) is not None and known.names_url == driver.names_url:
+    if (known := folder.find()) is not None and (known.names_url, known.ended) == (driver.names_url, None):
         folder.mark_ended(str(failed).splitlines()[0] if failed else driver.stop_reason or "stopped")

@@ -18,9 +18,8 @@ from typing import Any
 from ludus import files
 from ludus.telemetry.metrics import RESERVED, Windows, check_name
 from ludus.telemetry.metrics_file import MetricsWriter
-from ludus.workers.register import register
 
-__all__ = ["LoopMetrics", "MetricsService", "TrialMetrics"]
+__all__ = ["LoopMetrics", "TrialMetrics"]
 
 _LOG = logging.getLogger(__name__)
 _FIRST_S = 1.5  # processes send their first metrics after a second
@@ -71,12 +70,6 @@ class TrialMetrics:
             self._count = count
             self._start()
 
-    def unwatch(self) -> None:
-        """From here on, services are not asked any more."""
-        self._count = None
-        with self._counting:
-            pass
-
     def write_loop(
         self, loop: Mapping[str, Any], lines: Sequence[tuple[int, Mapping[str, float]]], *, raises: bool = False
     ) -> None:
@@ -111,8 +104,9 @@ class TrialMetrics:
                 self._write_pending()
 
     def count_last(self) -> None:
-        """Before services stop: what they have counted up to now is written by `close`."""
-        self._ask_services()
+        """Before services stop: what they have counted up to now is written by `close`. A loop's last line had it."""
+        if not self._is_loops:
+            self._ask_services()
 
     def close(self) -> None:
         """Write the rest. May be called twice."""
@@ -239,31 +233,3 @@ class LoopMetrics:
 
     def close(self) -> None:
         """The trial's writer stays open, for what others have; it is closed with the trial."""
-
-
-class MetricsService:
-    """The commands of `driver/0` by which other processes send their metrics."""
-
-    def __init__(self, metrics: TrialMetrics) -> None:
-        self._metrics = metrics
-
-    @register
-    def merge(self, rows: Sequence[Any]) -> None:
-        """Take in the metrics of a process."""
-        self._metrics.join(rows)
-
-    @register
-    def write_metrics(self, loop: Mapping[str, Any], lines: Sequence[Any]) -> None:
-        """Lines of a training loop: see `TrialMetrics.write_loop`."""
-        self._metrics.write_loop(loop, [(step, values) for step, values in lines])
-
-    @register
-    def end_metrics(self, loop_id: str) -> None:
-        """That loop is over."""
-        self._metrics.end_loop(loop_id)
-
-    def stats(self) -> dict[str, Any]:
-        return {}
-
-    def close(self) -> None:
-        """There is nothing to close: the owner of the metrics closes them."""

@@ -1,32 +1,43 @@
-"""The services of a trial: which class answers for a named thing, and how its workers are started.
+"""The composition root: which class answers for each thing of a trial, and how its workers are started.
 
-The driver asks here; nothing else in a trial knows a service's class.
+It alone knows the classes of services: those of named things, which a script declares, and those of a training run.
+All else calls workers by their names.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ludus import envs
+from ludus.models.versions.service import WeightsService
 from ludus.program.program import Program, Resources, RestartPolicy
+from ludus.services.buffer import fifo
 from ludus.services.buffer.service import BufferService
-from ludus.services.trainer.service_host import HostedService
+from ludus.services.trainer.service_host import Hosted
+from ludus.trial.counting import Service, services_of
 from ludus.trial.trial import EXPERIMENT
 
 if TYPE_CHECKING:
+    from ludus.experiment.config import Config
     from ludus.gateway.actor import ActorLike
     from ludus.gateway.gateway import GatewayOptions
     from ludus.gateway.session_core import Observer
+    from ludus.learn.policies.policy import PolicySpec
 
-__all__ = ["buffer", "gateway_program", "model_program"]
+__all__ = ["buffer", "gateway_program", "model_program", "training_program"]
 
 _MODEL_RESTARTS = RestartPolicy(max_restarts=None, backoff_s=0.1, max_backoff_s=2.0)
 _GATEWAY_RESTARTS = RestartPolicy(max_restarts=None, backoff_s=0.05, max_backoff_s=1.0)
 
 
-def buffer(capacity: int) -> HostedService:
+# --- named things
+
+
+def buffer(capacity: int) -> BufferService:
     """A buffer of nests, hosted by the driver."""
     return BufferService(capacity, of="nest")
 
@@ -80,3 +91,134 @@ def gateway_program(
         restarts=_GATEWAY_RESTARTS,
     )
     return program
+
+
+# --- a training run
+
+
+def training_program(config: Config, folder: Path, *, began: float) -> tuple[Program, list[Service]]:
+    """Trainers, and simulators with inference workers or the workers that games call, as nodes; and who counts of them.
+
+    Trainer 0 also has the weights; each has its own buffer.
+    """
+    from ludus.experiment import wiring  # brings torch
+    from ludus.services.trainer.service import TrainerService
+
+    program = Program(EXPERIMENT)
+    train = config.train
+    if train.engine == "local":  # elsewhere its process has other devices than this one
+        wiring.check_device(train.device)
+    env = envs.spec(train.env, **config.env_args)
+    policy = wiring.make_policy_spec(config, env)
+    if config.is_game:
+        _add_game_workers(program, config, folder, policy, has_mask=env.has_mask)
+    elif config.num_simulators:
+        _add_simulators(program, config, policy)
+    program.add(
+        "trainer",
+        TrainerService,
+        wiring.TrainerFactory(
+            config=config,
+            folder=folder,
+            policy=policy,
+            agents=env.agents,
+            began=began,
+            make_weights=_training_weights,
+            make_buffer=BufferService,
+        ),
+        replicas=train.trainers,
+        resources=Resources(cpus=wiring.trainer_threads(config), gpus=float(train.device.startswith("cuda"))),
+        restarts=RestartPolicy(max_restarts=0),
+    )
+    buffers = [
+        Service(prefix=f"buffer/{wiring.MODEL}", worker=f"buffer/{rank}", beside=f"trainer/{rank}", counts=fifo.counts)
+        for rank in range(train.trainers if config.flow == "async" else 0)
+    ]
+    prefixes = {"inference": f"model/{wiring.MODEL}", wiring.GATEWAY: "gateway"}
+    return program, [*buffers, *services_of(program.nodes, prefixes=prefixes)]
+
+
+def _training_weights(folder: Path) -> WeightsService:
+    """Not durable: after a power cut a checkpoint is the truth."""
+    return WeightsService(folder / "models", durable=False)
+
+
+def _add_simulators(program: Program, config: Config, policy: PolicySpec) -> None:
+    from ludus.experiment import wiring
+    from ludus.services.simulator.service import SimulatorService, SimulatorSettings
+
+    train, is_async = config.train, config.flow == "async"
+    arguments: dict[str, Any] = {"weights": Hosted("weights", 0)}
+    if train.inference:
+        from ludus.models.service import ModelService  # when it is needed: backends take time to import
+
+        arguments["inference"] = program.add(
+            "inference",
+            ModelService,
+            Hosted("weights", 0),
+            wiring.MODEL,
+            policy=policy,
+            backend=train.inference_backend,
+            # sync: each call by itself. Which calls meet in a batch is chance, and other batches round differently.
+            max_batch=1024 if is_async else 1,
+            keep_versions=4,
+            replicas=train.inference,
+            # A forward pass is short, but for the first: the heartbeat gives that ten times as long.
+            restarts=replace(
+                _restarts(config, is_expendable=True), max_restarts=None, max_busy_s=train.hang_seconds / 10 or None
+            ),
+        )
+    settings = SimulatorSettings(
+        make_groups=functools.partial(wiring.make_groups, config, is_remote=bool(train.inference)),
+        policy=policy,
+        num_steps=config.algorithm.num_steps,
+        seed=train.seed,
+        num_trainers=train.trainers,
+        is_async=is_async,
+        model=wiring.MODEL,
+    )
+    program.add(
+        "simulator",
+        SimulatorService,
+        settings,
+        replicas=config.num_simulators,
+        resources=Resources(cpus=max(1, train.env_threads)),
+        restarts=_restarts(config, is_expendable=is_async and train.trainers == 1),
+        **arguments,
+    )
+
+
+def _add_game_workers(program: Program, config: Config, folder: Path, policy: PolicySpec, *, has_mask: bool) -> None:
+    from ludus.experiment import wiring
+    from ludus.experiment.game_worker import GameSettings, GameWorker  # when it is needed: most runs have no games
+
+    settings = GameSettings(
+        policy=policy,
+        has_mask=has_mask,
+        num_steps=config.algorithm.num_steps,
+        seed=config.train.seed,
+        num_trainers=config.train.trainers,
+        model=wiring.MODEL,
+    )
+    program.add(
+        wiring.GATEWAY,
+        GameWorker,
+        wiring.gateway_options(config, folder),
+        settings,
+        Hosted("weights", 0),
+        size=config.num_simulators,
+        replicas=config.num_simulators,
+        resources=Resources(cpus=1),
+        restarts=_GATEWAY_RESTARTS,
+    )
+
+
+def _restarts(config: Config, *, is_expendable: bool) -> RestartPolicy:
+    """Of simulators and inference workers. None that a trainer could not do without is expendable."""
+    return RestartPolicy(
+        max_restarts=30,
+        backoff_s=0.1,
+        max_backoff_s=2.0,
+        max_busy_s=config.train.hang_seconds or None,
+        is_expendable=is_expendable,
+    )

@@ -1,8 +1,8 @@
 """The policy of a training run as the model `policy` of its trial, for `ludus.init`, `ludus serve` and `ludus promote`.
 
 A run whose simulators are processes of their own publishes its versions to `models/policy` as it trains; any run
-writes checkpoints. What is missing for others to use it is written here, when they first ask: the definition of the
-model, and the newest checkpoint as a version.
+writes checkpoints. What is missing for others to use it is written here, when they first ask, while it trains or later:
+the definition of the model, and the newest checkpoint as a version.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def publish(folder: Path) -> None:
     """Have the run's policy in the trial's models, by its newest version or checkpoint, whichever is later.
 
     Safe beside others that do the same, and beside the run itself. Raises `ConfigError` if the run names code that is
-    not this user's own, and `CheckpointError` if it has no valid checkpoint.
+    not this user's own, and `CheckpointError` if it has neither a version nor a valid checkpoint.
     """
     from ludus import envs
     from ludus.experiment.checkpoints import CheckpointStore
@@ -31,14 +31,21 @@ def publish(folder: Path) -> None:
     from ludus.experiment.wiring import make_policy_spec  # brings torch
     from ludus.learn.policies.served import ServedPolicy
     from ludus.models.definition import Definition, ModelFolder
+    from ludus.models.versions.store import VersionStore
 
     config = load_config(folder)
     env = envs.spec(config.train.env, **config.env_args)
-    _step, content = CheckpointStore(folder / "checkpoints").load()
+    checkpoints, number = CheckpointStore(folder / "checkpoints"), None
+    if checkpoints.is_empty and _has_versions(folder):  # it trains, and has written none yet
+        version, weights = VersionStore(folder / _MODELS).get(MODEL)
+        number = version.number
+    else:
+        content = checkpoints.load()[1]
+        weights = content["weights"]
+        number = None if config.is_embedded else int(content["learner"]["version"])
     policy = ServedPolicy(make_policy_spec(config, env), has_mask=env.has_mask)
-    policy.load_weights(content["weights"])
+    policy.load_weights(weights)
     _take_over_old_versions(folder)
-    number = None if config.is_embedded else int(content["learner"]["version"])
     definition = Definition(module=policy, forward_args=policy.example())
     ModelFolder(folder / _MODELS, MODEL).adopt(definition, {"local_mode": True}, number=number)
 
@@ -62,16 +69,24 @@ def is_published(folder: Path) -> bool:
     if not (folder / "config.json").is_file():
         return True
     saved = CheckpointStore(folder / "checkpoints").records()
-    if not saved:
+    if not saved and not _has_versions(folder):
         return True
     if (folder / _OLD_VERSIONS).is_dir() or not (folder / _MODELS / f"{MODEL}.definition").is_file():
         return False
+    if not saved:
+        return True
     try:
         newest = VersionStore(folder / _MODELS).get(MODEL)[0]
     except errors.DataError:
         return False
     adoption, digest = read_adoption(folder / _MODELS / MODEL), saved[-1].weights
     return digest is not None and adoption is not None and adoption.covers(digest, newest)
+
+
+def _has_versions(folder: Path) -> bool:
+    from ludus.models.versions.store import VersionStore
+
+    return VersionStore(folder / _MODELS).latest(MODEL) is not None
 
 
 def _take_over_old_versions(folder: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,11 +21,11 @@ from ludus.workers import context
 if TYPE_CHECKING:  # a run in one process needs none of these
     from ludus import launch
     from ludus.program.program import Program
+    from ludus.trial.counting import Service
     from ludus.trial.driver import Driver, Stage
-    from ludus.trial.metrics import TrialMetrics
     from ludus.workers.remote import Remote
 
-__all__ = ["EXPERIMENT", "MakeMetrics", "Start", "Trial", "stop_key"]
+__all__ = ["EXPERIMENT", "Start", "Trial", "stop_key"]
 
 EXPERIMENT = "ludus"
 """The experiment under which all workers of a named trial are found."""
@@ -34,10 +35,6 @@ _GONE_S = 1.0  # what a killed driver has to be gone
 _LOOK_EVERY_S = 0.05
 _HEAR_S = 1.0  # what those who joined have to hear that the trial stops
 T = TypeVar("T")
-
-
-MakeMetrics = Callable[[Path], "TrialMetrics"]
-"""Makes the writer of a trial's metrics, given its folder."""
 
 Start = Callable[[], "tuple[context.Context, Driver]"]
 """Begins the names of a trial and `driver/0`, by which others join."""
@@ -147,12 +144,15 @@ class Trial:
                 )
             return made
 
-    def run(self, program: Program, *, stage: Stage | None = None) -> launch.Run:
+    def run(
+        self, program: Program, *, stage: Stage | None = None, counted: Sequence[Service] | None = None
+    ) -> launch.Run:
         """Driver only: start more workers, found by all processes of the trial. They end with it at the latest.
 
-        stage: when the trial stops, who is asked first; by default they are asked last.
+        stage: when the trial stops, who is asked first; by default they are asked last. counted: which of them count,
+        and as what; by default as their nodes say.
         """
-        return self.driver.run(program) if stage is None else self.driver.run(program, stage=stage)
+        return self.driver.run(program, stage=stage, counted=counted)
 
     def ask_driver(self, command: str, *args: Any, **kwargs: Any) -> Any:
         """Have the driver do something, from any process: see `DriverService`."""
@@ -181,6 +181,8 @@ class Trial:
                 self.expect_open()
                 assert self._start is not None, "either it has names, or it can begin them"
                 self._here, self._driver = self._start()
+                if self._drive is not None:
+                    self._drive.mark(lock.Phase.DRIVING)  # trial.json says how to join it
             return self._here
 
     def send_metrics(self, rows: list[Any], *, timeout_s: float) -> None:
@@ -282,7 +284,12 @@ class Trial:
     def __enter__(self) -> Trial:
         return self
 
-    def __exit__(self, *_exc: object) -> None:
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        is_terminated = isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM  # by `signals.Interrupts`
+        driver = None if self._is_closed else self._driver
+        if driver is not None and driver.runs() and (is_terminated or isinstance(error, KeyboardInterrupt)):
+            driver.interrupts.is_draining = True  # before it is said: the next Ctrl-C is the second
+            _LOG.warning("interrupted: the workers are asked to exit; a second Ctrl-C kills them at once")
         self.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import pytest
 
@@ -50,10 +49,12 @@ class NotingJob:
     def stop(self) -> None:
         self.log.append("stop")
 
-    def progress(self) -> dict[str, Any]:
-        return {"step": len(self.log), "values": {}}
+    @property
+    def shown(self) -> tuple[int, dict[str, float]]:
+        return len(self.log), {}
 
-    def activity(self) -> str:
+    @property
+    def doing(self) -> str:
         return "turn"
 
     def close(self) -> None:
@@ -72,10 +73,12 @@ class SlowJob(NotingJob):
         assert self.go_on.wait(60)
         return super().turn()
 
-    def progress(self) -> dict[str, Any]:
-        return {"step": 128, "values": {"episode/return": 7.5, "train/loss": float("nan")}}
+    @property
+    def shown(self) -> tuple[int, dict[str, float]]:
+        return 128, {"episode/return": 7.5, "train/loss": float("nan")}
 
-    def activity(self) -> str:
+    @property
+    def doing(self) -> str:
         return "update"
 
 

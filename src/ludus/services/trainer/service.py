@@ -40,11 +40,13 @@ class Job(Protocol):
         """The run is stopped before its end by this rank alone: keep what is needed to go on, as far as it can."""
         ...
 
-    def progress(self) -> dict[str, Any]:
-        """For progress displays."""
+    @property
+    def shown(self) -> tuple[int, dict[str, float]]:
+        """The step, and metrics, for progress displays."""
         ...
 
-    def activity(self) -> str:
+    @property
+    def doing(self) -> str:
         """What the present turn is doing: collect, update, checkpoint, … Called by another thread."""
         ...
 
@@ -80,14 +82,14 @@ class TrainerService(Worker):
         return int(self._job.turn())
 
     def activity(self, method: str) -> str:
-        return self._job.activity() if method == "poll" and self._job is not None else method
+        return self._job.doing if method == "poll" and self._job is not None else method
 
     def has_worked(self, *, is_busy: bool) -> bool:
-        return self._job is not None and bool(self._job.progress().get("step"))
+        return bool(self.progress().get("step"))
 
     def report(self) -> Mapping[str, float]:
         """The step, and the metrics shown last."""
-        progress = self._job.progress() if self._job is not None else {}
+        progress = self.progress()
         if not progress.get("values"):
             return {}
         values = {name: float(value) for name, value in progress["values"].items()}
@@ -102,10 +104,10 @@ class TrainerService(Worker):
     @register
     def progress(self) -> dict[str, Any]:
         """How far it is."""
-        return self._job.progress() if self._job is not None else {}
+        return dict(zip(("step", "values"), self._job.shown, strict=True)) if self._job is not None else {}
 
     def _stats(self) -> Mapping[str, Any]:
-        return self._job.progress() if self._job is not None else {}
+        return self.progress()
 
     def _exit(self) -> None:
         if self._job is None:

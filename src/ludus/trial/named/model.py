@@ -31,6 +31,7 @@ from ludus.models.settings import ModelSettings
 from ludus.models.torch_weights import as_arrays, get_torch_model_weights, set_torch_model_weights
 from ludus.models.verify import Verification
 from ludus.models.versions.store import LATEST, Version
+from ludus.trial import trained
 from ludus.workers.remote import Remote
 
 __all__ = ["RemoteModel", "get_torch_model_weights", "set_torch_model_weights"]
@@ -344,8 +345,12 @@ def _definition(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[s
 
 
 def _wait_for(folder: ModelFolder) -> None:
+    """The policy of a run that trains is there as soon as it has a version."""
     until = time.monotonic() + _APPEARS_WITHIN_S
     while not folder.exists:
+        if folder.name == trained.MODEL and not trained.is_published(folder.folder.parent):
+            trained.publish(folder.folder.parent)
+            continue
         if time.monotonic() >= until:
             raise errors.NameTimeout(
                 f"there is no model {folder.name!r} in {folder.folder.parent}, and none was made in "
