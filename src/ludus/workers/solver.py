@@ -225,7 +225,9 @@ class _Service:
 
     def _retire(self, link: Link) -> None:
         """No new calls. On this host the connection itself tells when the replica is dead; elsewhere its name did."""
-        self._retired = [old for old in self._retired if old.num_in_flight]
+        for old in [old for old in self._retired if not old.num_in_flight]:
+            self._retired.remove(old)
+            old.close()
         if link.address.host == host_id():
             self._retired.append(link)
         else:
