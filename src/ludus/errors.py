@@ -31,6 +31,8 @@ A message says what happened, what follows from it, and what to do.
 from __future__ import annotations
 
 __all__ = [
+    "LOST",
+    "UNANSWERED",
     "CheckpointError",
     "CodecError",
     "ConfigError",
@@ -104,6 +106,13 @@ class OutcomeUnknown(RpcError):
 
 class Overloaded(RpcError):
     """A bounded queue was full. The call was not run; try again later."""
+
+
+LOST = (Unreachable, OutcomeUnknown)
+"""The server went away: the call did not run, or may have."""
+
+UNANSWERED = (*LOST, DeadlineExceeded, Overloaded)
+"""After these the same call may be made again, if making it twice does no harm."""
 
 
 class UnknownCommand(RpcError):

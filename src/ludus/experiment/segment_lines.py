@@ -27,8 +27,6 @@ __all__ = ["Line", "Lines"]
 _LOG = logging.getLogger(__name__)
 _CALL_S = 60.0
 _RETRY_AFTER_S = 0.05
-_LOST = (errors.Unreachable, errors.OutcomeUnknown, errors.DeadlineExceeded, errors.Overloaded)
-"""After these a segment may or may not be queued. Pushing it again is safe: the buffer knows its id."""
 
 
 class Line:
@@ -58,7 +56,7 @@ class Line:
             try:
                 await self._client.call("push", [segment, segment_id], timeout_s=_CALL_S)
                 return
-            except _LOST as error:
+            except errors.UNANSWERED as error:
                 _LOG.info("segment %s is pushed again: %s", segment_id, error)
                 await asyncio.sleep(_RETRY_AFTER_S)
             except errors.LudusError as error:

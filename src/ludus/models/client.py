@@ -34,8 +34,6 @@ from ludus.workers.solver import let_move
 __all__ = ["Asked", "ModelClient"]
 
 _log = logging.getLogger(__name__)
-_LOST = (errors.Unreachable, errors.OutcomeUnknown)
-_SHARED = (*_LOST, errors.DeadlineExceeded, errors.Overloaded)  # no row's own fault
 _TICK_S = 0.05
 _RETRY_AFTER_S = 0.02
 _MAX_WAITING = 65_536
@@ -62,7 +60,7 @@ class Asked:
     @property
     def done(self) -> bool:
         """Whether `result` would not wait; an answer is received by waiting, or by `ludus.rpc.client.wait_any`."""
-        return self._pending.done and not isinstance(self._pending.error, _LOST)
+        return self._pending.done and not isinstance(self._pending.error, errors.LOST)
 
     @property
     def pending(self) -> Pending:
@@ -76,7 +74,7 @@ class Asked:
                 answer = self._pending.result()
                 self.version = answer["version"]
                 return answer["outputs"]
-            except _LOST:
+            except errors.LOST:
                 if time.monotonic() >= self._until:
                     raise
             time.sleep(_RETRY_AFTER_S)
@@ -264,7 +262,7 @@ class ModelClient:
     def _land(self, flight: _Flight, pending: Pending) -> None:
         error = pending.error
         requests = flight.requests
-        if isinstance(error, _LOST) and time.monotonic() < flight.until:
+        if isinstance(error, errors.LOST) and time.monotonic() < flight.until:
             flight.pending = None
             flight.not_before = time.monotonic() + _RETRY_AFTER_S
             return
@@ -274,7 +272,7 @@ class ModelClient:
                 deliver(requests, split(nests.map(_own, answer["outputs"]), requests), answer["version"])
             except errors.DataError as wrong:
                 self._fail(requests, wrong)
-        elif len(requests) > 1 and not isinstance(error, _SHARED):
+        elif len(requests) > 1 and not isinstance(error, errors.UNANSWERED):
             self._flights += [_Flight([request], flight.until) for request in requests]  # one row may be to blame
         else:
             self._fail(requests, error)

@@ -22,14 +22,14 @@ from ludus.rpc.call import Caller, Pending, encode_body, new_call
 from ludus.rpc.link import ClientStats, Link
 from ludus.rpc.opening import OpenChannel
 
-__all__ = ["DEFAULT_TIMEOUT_S", "ClientStats", "Pending", "RpcClient", "wait_any"]
+__all__ = ["DEFAULT_TIMEOUT_S", "Calls", "ClientStats", "Pending", "RpcClient", "wait_any"]
 
 DEFAULT_TIMEOUT_S = 60.0
 _TICK_S = 0.05
 
 
-class RpcClient:
-    """Calls one server: `RpcClient(host, port)`, or `RpcClient(address)` with what `server.address` says."""
+class Calls:
+    """What clients share, whether they wait or await: the link to one server, and the calls made for it."""
 
     def __init__(
         self,
@@ -47,6 +47,19 @@ class RpcClient:
         self._timeout_s = timeout_s
         self._caller = Caller()
         self.link = Link(address, self._caller, transport=transport, secret=secret, limits=limits, opener=opener)
+
+    def _new_call(
+        self, command: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None, timeout_s: float | None
+    ) -> Pending:
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        return new_call(self._caller, command, args, kwargs, limit_s, self._limits)
+
+    def statistics(self) -> ClientStats:
+        return self.link.statistics()
+
+
+class RpcClient(Calls):
+    """Calls one server: `RpcClient(host, port)`, or `RpcClient(address)` with what `server.address` says."""
 
     def request(self, command: str, *args: Any, **kwargs: Any) -> Any:
         """Run `command` at the server and wait for its result, for as long as the client's `timeout_s`."""
@@ -74,23 +87,13 @@ class RpcClient:
         timeout_s: float | None = None,
     ) -> Pending:
         """Send a call and go on. The arrays given must not change before it is done."""
-        pending = new_call(
-            self._caller,
-            command,
-            args,
-            kwargs,
-            self._timeout_s if timeout_s is None else timeout_s,
-            self._limits,
-        )
+        pending = self._new_call(command, args, kwargs, timeout_s)
         self.link.send(pending)
         return pending
 
     def notify(self, command: str, *args: Any, **kwargs: Any) -> None:
         """Send `command` and forget it: no result, no error, no promise that it ran."""
         self.link.notify(command, encode_body(args, kwargs, self._limits), self._timeout_s)
-
-    def statistics(self) -> ClientStats:
-        return self.link.statistics()
 
     def close(self) -> None:
         self.link.close()

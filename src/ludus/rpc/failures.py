@@ -11,11 +11,8 @@ from ludus.rpc import messages
 
 __all__ = ["describe", "revive"]
 
-_LUDUS = {
-    name: cls
-    for name in errors.__all__
-    if issubclass(cls := getattr(errors, name), errors.LudusError) and cls is not errors.RemoteError
-}
+_CLASSES = [each for name in errors.__all__ if isinstance(each := getattr(errors, name), type)]
+_LUDUS = {cls.__name__: cls for cls in _CLASSES if issubclass(cls, errors.LudusError) and cls is not errors.RemoteError}
 _MAX_TEXT = 16_000
 
 

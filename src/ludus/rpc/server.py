@@ -8,7 +8,6 @@ while True:
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import threading
@@ -18,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ludus import errors
+from ludus import errors, spelling
 from ludus.data import codec
 from ludus.rpc import deadline, failures, messages
 from ludus.rpc.address import Address, host_id, socket_path
@@ -274,7 +273,7 @@ class RpcServer:
         return 1
 
     def _unknown(self, command: str) -> str:
-        near = difflib.get_close_matches(command, self._commands, 3)
+        near = spelling.suggest(command, self._commands, num=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(sorted(self._commands))}"
         return f"no command {command!r} here{hint}"
 

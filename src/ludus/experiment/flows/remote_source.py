@@ -17,7 +17,6 @@ from ludus.workers.remote import Remote
 __all__ = ["RemoteSource"]
 
 _LOG = logging.getLogger(__name__)
-_LOST = (errors.Unreachable, errors.OutcomeUnknown)
 _PATIENCE_S = 120.0
 
 
@@ -68,7 +67,7 @@ class RemoteSource:
         while True:
             try:
                 return call.result()
-            except _LOST as error:
+            except errors.LOST as error:
                 if time.monotonic() > until:
                     raise errors.TrainingError(f"simulator {index} did not come back in {_PATIENCE_S:.0f} s") from error
                 _LOG.warning("simulator %d was lost (%s); it is asked again", index, error)
@@ -101,7 +100,7 @@ class RemoteSource:
         saved = [one.submit("save_envs") for one in self._simulators]
         try:
             states = [call.result() for call in saved]
-        except _LOST as error:
+        except errors.LOST as error:
             _LOG.warning("a simulator was lost (%s); this checkpoint is without the envs", error)
             return None
         if any(state is None for state in states):
@@ -119,7 +118,7 @@ class RemoteSource:
         for index, (call, log) in enumerate(zip(calls, saved["logs"], strict=True)):
             try:
                 call.result()
-            except (errors.EnvError, *_LOST) as error:  # this one begins new episodes, with a new log
+            except (errors.EnvError, *errors.LOST) as error:  # this one begins new episodes, with a new log
                 _LOG.warning("simulator %d: %s", index, error)
                 is_exact = False
                 continue

@@ -27,8 +27,6 @@ __all__ = ["BufferConsumer", "BufferProducer", "ProducerStats"]
 
 _RETRY_AFTER_S = 0.05
 _SLICE_S = 0.5
-_LOST = (errors.Unreachable, errors.OutcomeUnknown, errors.DeadlineExceeded, errors.Overloaded)
-"""After these a segment may or may not be queued. Pushing it again is safe: the buffer knows its id."""
 
 
 class _Remote(Protocol):
@@ -111,7 +109,7 @@ class BufferProducer:
         began = time.monotonic()
         wait_any([oldest.pending], timeout_s)
         self._waited_s += time.monotonic() - began
-        if isinstance(oldest.pending.error, _LOST) and time.monotonic() < oldest.until:
+        if isinstance(oldest.pending.error, errors.UNANSWERED) and time.monotonic() < oldest.until:
             self._repeat(oldest)
         return oldest.pending.done
 
@@ -151,12 +149,12 @@ class BufferProducer:
                 self._free.append(oldest.segment)
 
     def _settle(self, push: _Push) -> None:
-        """Wait for the answer; push again, under the same id, when the buffer was lost on the way."""
+        """Wait for the answer; push again when the buffer was lost on the way: it knows the segment by its id."""
         while True:
             try:
                 push.pending.result()
                 return
-            except _LOST as error:
+            except errors.UNANSWERED as error:
                 if time.monotonic() >= push.until:
                     raise errors.DeadlineExceeded(
                         f"segment {push.segment_id} was not queued in {self._timeout_s:.3g} s and is given up: {error}"
