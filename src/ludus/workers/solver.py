@@ -176,6 +176,7 @@ class _Service:
             self._on_held_up(key[len(self._held_up_root) + 1 :], address)
             return
         worker = key[len(self._root) + 1 :]
+        self._close_idle()
         with self._lock:
             if self._addresses.get(worker) == address:
                 return
@@ -195,6 +196,17 @@ class _Service:
                     raise
         if address is not None:
             self._lot.release()
+
+    def _close_idle(self) -> None:
+        """Hang up on those that were retired before, and have no call on the way any more.
+
+        Not at once when one is retired: a call may just be on its way to it. Not under the lock, which calls wait for.
+        """
+        with self._lock:
+            idle = [link for link in self._retired if not link.num_in_flight]
+            self._retired = [link for link in self._retired if link.num_in_flight]
+        for link in idle:
+            link.close()
 
     def _on_held_up(self, worker: str, doing: str | None) -> None:
         with self._lock:
@@ -225,9 +237,6 @@ class _Service:
 
     def _retire(self, link: Link) -> None:
         """No new calls. On this host the connection itself tells when the replica is dead; elsewhere its name did."""
-        for old in [old for old in self._retired if not old.num_in_flight]:
-            self._retired.remove(old)
-            old.close()
         if link.address.host == host_id():
             self._retired.append(link)
         else:
