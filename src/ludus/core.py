@@ -37,6 +37,13 @@ each. They also write, each with its contract in the file named:
     Head, a distribution over actions                          learn/ops/distributions/head.py
     a network                                                  learn/networks/model.py
     a trainer of their own, from advantages and losses         learn/ops/__init__.py
+    Actor, what a game calls                                   gateway/actor.py
+    Door, another protocol for games                           gateway/gateway.py
+    Backend, what runs a model; Inference, who is asked        models/backends/backend.py, models/request.py
+    Chooser, what picks the actions of a group of envs         services/simulator/chooser.py
+    Flow, one update at a time                                 experiment/training.py
+    Source, where a sync flow has experience from              experiment/flows/sync.py
+    SegmentBuffer, what an async flow takes from               experiment/flows/async_.py
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class OwnTrial:
 @pytest.fixture
 def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnTrial]:
     own = OwnTrial(tmp_path / "trial")
-    monkeypatch.setattr(models, "_current_trial", lambda: own)
+    monkeypatch.setattr(models.trials, "current", lambda: own)
     yield own
     own.close()
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -31,27 +31,15 @@ from ludus.models.settings import ModelSettings
 from ludus.models.torch_weights import as_arrays, get_torch_model_weights, set_torch_model_weights
 from ludus.models.verify import Verification
 from ludus.models.versions.store import LATEST, Version
+from ludus.trial import current as trials
 from ludus.trial import trained
+from ludus.trial.trial import Trial
 from ludus.workers.remote import Remote
 
 __all__ = ["RemoteModel", "get_torch_model_weights", "set_torch_model_weights"]
 
 _APPEARS_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.05
-
-
-class _Trial(Protocol):
-    """What is needed of `ludus.trial.current.Trial`."""
-
-    folder: Path
-
-    def remote(self, node: str) -> Remote: ...
-
-    def ask_driver(self, command: str, *args: Any, **kwargs: Any) -> Any: ...
-
-    def keep(self, key: str, make: Callable[[], Any]) -> Any: ...
-
-    def before_close(self, callback: Callable[[], None]) -> None: ...
 
 
 class RemoteModel:
@@ -94,7 +82,7 @@ class RemoteModel:
         max_busy_s: float | None = None,
         timeout_s: float = 30.0,
         trust: bool = False,
-        trial: _Trial | None = None,
+        trial: Trial | None = None,
     ) -> None:
         self._given = {
             "local_mode": local_mode,
@@ -110,7 +98,7 @@ class RemoteModel:
         }
         ModelSettings().changed(self._given)  # errors are raised before anything is done
         self.name = name
-        self._trial = trial if trial is not None else _current_trial()
+        self._trial = trial if trial is not None else trials.current()
         self._timeout_s = timeout_s
         folder = ModelFolder(Path(self._trial.folder) / "models", name)
         forget = functools.partial(registry.forget, folder.folder)
@@ -327,13 +315,6 @@ class RemoteModel:
 
 def _find(name: str, given: Mapping[str, Any], timeout_s: float) -> RemoteModel:
     return RemoteModel(name, **given, timeout_s=timeout_s)
-
-
-def _current_trial() -> _Trial:
-    from ludus.trial import current as trials
-
-    found: _Trial = trials.current()
-    return found
 
 
 def _definition(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Definition:
