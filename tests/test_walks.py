@@ -101,7 +101,10 @@ def test_the_walks_are_as_short_as_they_are_said_to_be() -> None:
     assert 6 + len(walks["from a game"][0]) + learnt + 2 == walks["from a game"][1]
 
 
-def test_an_observation_passes_the_files_of_its_walk(tmp_path: Path, passed: _Passed) -> None:
+def test_an_observation_passes_the_files_of_its_walk(
+    tmp_path: Path, passed: _Passed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ludus.experiment.training._METRICS_EVERY_S", 3600.0)
     settings = {"steps": 100_000, "num_envs": 4, "num_steps": 8, "minibatch_size": 16, "num_epochs": 1}
     with wiring.embedded(config.resolve("ppo", "CartPole-v1", settings), tmp_path) as training:
         training.turn()
@@ -109,7 +112,8 @@ def test_an_observation_passes_the_files_of_its_walk(tmp_path: Path, passed: _Pa
     assert passed.files - BESIDE_TRAINING == set(_walks()["embedded"][0])
 
 
-def test_a_tick_passes_the_files_of_its_walk(tmp_path: Path, passed: _Passed) -> None:
+def test_a_tick_passes_the_files_of_its_walk(tmp_path: Path, passed: _Passed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ludus.gateway.gateway._SWEEP_EVERY_S", 3600.0)
     ludus.train("ppo", "CartPole-v1", steps=1000, project=str(tmp_path), trial="poles", eval_episodes=0)
     with ludus.init(tmp_path, "poles"), serving(lambda: PolicyActor("policy")) as url:
         connection = http.client.HTTPConnection("127.0.0.1", url.port, timeout=60)

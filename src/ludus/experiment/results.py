@@ -79,9 +79,12 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """How a run ended; `None` if it has not, or if the file is damaged and does not tell."""
-    result = _read_json(folder / RESULT_FILE)
-    return result if result.keys() >= _RESULT_KEYS else None
+    """How a run ended; `None` if it has not, or if the file is damaged. Raises `OSError` if it cannot be read now."""
+    try:
+        result = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return result if isinstance(result, dict) and result.keys() >= _RESULT_KEYS else None
 
 
 def summarise(folder: Path, *, now: float | None = None) -> TrialSummary:

@@ -314,6 +314,11 @@ def _publisher(weights: Weights, *, clock: clocks.Clock = clocks.SYSTEM) -> Call
             try:
                 weights.publish(MODEL, learner.policy.weights(), number=learner.version)
                 return
+            except errors.DataError as error:
+                raise errors.TrainingError(
+                    f"another process has published version {learner.version} of {MODEL!r} while this run trains, and "
+                    f"only the run may ({error}). Stop that process, then resume the run."
+                ) from error
             except OSError as error:  # a full disk, perhaps: simulators cannot go on without it, so wait for room
                 if clock.now() >= warn_at:
                     _LOG.warning(

@@ -399,6 +399,20 @@ class Link:
         self._closed = True
         self.declare_lost("this client was closed")
 
+    def close_if_idle(self) -> bool:
+        """Hang up unless a call is on its way; says whether it did."""
+        self._enter()
+        try:
+            if self._pending:
+                return False
+            self._closed = True
+            channel, self._channel = self._channel, None
+            if channel is not None:
+                channel.close()
+            return True
+        finally:
+            self._leave()
+
     def statistics(self) -> ClientStats:
         return ClientStats(
             num_sent=self._num_sent,

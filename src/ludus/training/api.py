@@ -75,20 +75,27 @@ def train(
     began = time.time() if began is None else began
     config = configs.resolve(algorithm, env, settings)
     folder = folders.TrialFolder.create(config.train.project, config.train.trial)
-    with (
-        contextlib.closing(TrialMetrics(folder.path, is_loops=True)) as written,
-        _take(config, folder, written) as taken,
-    ):
-        if (folder.path / "config.json").exists():
-            raise errors.ConfigError(
-                f"trial {folder.path.name!r} is there already; go on with it ({trial_command('resume', folder.path)}), "
-                "or choose another name."
-            )
-        try:
+    is_new = False
+    try:
+        with (
+            contextlib.closing(TrialMetrics(folder.path, is_loops=True)) as written,
+            _take(config, folder, written) as taken,
+        ):
+            if (folder.path / "config.json").exists():
+                raise errors.ConfigError(
+                    f"trial {folder.path.name!r} is there already; go on with it "
+                    f"({trial_command('resume', folder.path)}), or choose another name."
+                )
+            is_new = True
             return _run(config, taken, written, began=began, on_progress=on_progress, on_status=on_status)
-        except (errors.ConfigError, errors.EnvError, errors.MissingExtra):
-            _forget(folder.path)
-            raise
+    except (errors.ConfigError, errors.EnvError, errors.MissingExtra):
+        if is_new:
+            with (
+                contextlib.suppress(errors.ProgramError, FileNotFoundError),
+                lock.driving(folder.path),
+            ):  # unless another has begun it
+                _forget(folder.path)
+        raise
 
 
 def resume(

@@ -71,7 +71,8 @@ def run(
                 if trainer.status is launch.Phase.DONE or (folder / RESULT_FILE).exists():
                     break  # simulators do not end by themselves
                 if driver.stop_asked.is_set():
-                    if not any(record.status.is_final for record in running.workers()):  # else all were asked to exit
+                    left = [record.name for record in running.workers() if record.status is launch.Phase.EXITED]
+                    if not left:  # else all were asked to exit
                         _keep(running, trial.remote("trainer").solver, driver.stop_reason)
                     break
         except KeyboardInterrupt:
@@ -84,8 +85,10 @@ def run(
                 raise errors.TrainingError(_deleted(folder, last)) from error
             # Not `from error`: its text, with the worker's traceback, would be printed twice.
             raise errors.TrainingError(f"{error}\nThe run has ended. {_how_to_go_on(folder)}") from None
+        for other in driver.runs():  # of processes that joined: how they end is not how this run does
+            driver.note_failure_reported(other)
     ended = {record.name: record.last_end for record in running.workers()}["trainer/0"]
-    return _result(folder, ended, idle)
+    return _result(folder, ended, idle, why=driver.stop_reason)
 
 
 def _hold_port(config: Config, folder: Path) -> HeldPort:
@@ -145,12 +148,13 @@ def _deleted(folder: Path, last: Mapping[str, float]) -> str:
     )
 
 
-def _result(folder: Path, ended: launch.End | None, idle: dict[str, float]) -> dict[str, Any]:
+def _result(folder: Path, ended: launch.End | None, idle: dict[str, float], *, why: str = "") -> dict[str, Any]:
     """As the trainer left it to its driver: it may have been unable to write it down."""
     result = ended.result if ended is not None and ended.result else read_result(folder)
     if result is None:
+        reason = f" ({why})" if why else ""
         raise errors.TrainingError(
-            f"the run ended without a result; its logs are in {folder / 'logs'}. {_how_to_go_on(folder)}"
+            f"the run ended without a result{reason}; its logs are in {folder / 'logs'}. {_how_to_go_on(folder)}"
         )
     result["idle"] = {"trainer": result["time"].get("idle", result["time"].get("wait", 0.0)), **idle}
     return result

@@ -117,8 +117,8 @@ def _join(folder: folders.TrialFolder, known: folders.TrialRecord) -> Trial | No
     who = f"process {known.driver_pid} on {known.driver_host}"
     if known.experiment != EXPERIMENT:
         raise errors.ProgramError(
-            f"trial {folder.path.name!r} is running, but was not started by ludus.init: {who} drives it. Wait, or "
-            "choose another name."
+            f"trial {folder.path.name!r} is running and cannot be joined: {who} drives it, as a program of an engine. "
+            "Wait, or choose another name."
         )
     resources = contextlib.ExitStack()
     names = resources.enter_context(contextlib.closing(discovery.connect(known.names_url)))
@@ -228,6 +228,8 @@ def begin(
             stack.callback(context.use, None)
         place = launch.Place(folder=folder, names_url=url, host=host, secret=secret, reserves=reserves)
         driver = Driver(place, here, engine=engine, metrics=metrics or TrialMetrics(folder.path))
+        failing = stack.enter_context(contextlib.ExitStack())
+        failing.callback(driver.close, 0.0)
         driver.host(DriverService(driver), "driver")
         names.wait(naming.worker(EXPERIMENT, folder.path.name, "driver/0"), _START_S)
         folder.save(
@@ -238,6 +240,7 @@ def begin(
         stack.callback(status.close)
         status.start(names)
         stack.callback(driver.interrupts.restore)
+        failing.pop_all()
         resources.push(stack.pop_all())
     return here, driver
 

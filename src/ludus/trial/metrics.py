@@ -56,13 +56,15 @@ class TrialMetrics:
         self._is_failing = False
         self._left_out: set[str] = set()  # names that were warned of
         self._closing = threading.Event()
+        self._is_closed = False
         self._thread: threading.Thread | None = None
 
     def join(self, rows: Sequence[Any]) -> None:
-        """Take in the windows of a process: see `Windows.rows`."""
+        """Take in the windows of a process: see `Windows.rows`. Once it is closed, they are left out."""
         with self._lock:
-            self._windows.join(rows)
-            self._start()
+            if not self._is_closed:
+                self._windows.join(rows)
+                self._start()
 
     def watch(self, count: Callable[[], dict[str, float]]) -> None:
         """Have `count` called every ten seconds: the metrics that services have counted since, if any."""
@@ -78,6 +80,8 @@ class TrialMetrics:
         `raises`: the caller sees to an `OSError`.
         """
         with self._lock:
+            if self._is_closed:
+                return
             if self._loop is None or self._loop["id"] != loop["id"]:
                 self._close_writer()
                 self._loop = loop
@@ -104,7 +108,7 @@ class TrialMetrics:
                 self._write_pending()
 
     def count_last(self) -> None:
-        """Before services stop: what they have counted up to now is written by `close`. A loop's last line had it."""
+        """Before services stop: what they have counted up to now is written by `close`, unless it is a loop's trial."""
         if not self._is_loops:
             self._ask_services()
 
@@ -114,8 +118,11 @@ class TrialMetrics:
         if self._thread is not None:
             self._thread.join(5.0)
         with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True  # a writer that began now would drop the lines of the loop
             try:
-                if self._loop is None or self._windows:  # a loop's last line had the rest
+                if self._loop is None or self._windows:  # counts of services are left to the next run of the loop
                     self._write_pending()
             finally:
                 self._close_writer()

@@ -74,6 +74,7 @@ class Trial:
         self._kept: dict[str, Any] = {}
         self._before_close: list[Callable[[], None]] = []
         self._closing = threading.Lock()
+        self._is_closing = False
         self._is_closed = False
         self._owner_pid = os.getpid()
         self._is_inherited = False
@@ -89,8 +90,8 @@ class Trial:
         if self._drive is None:
             who = f"process {self._joined.driver_pid} on {self._joined.driver_host}" if self._joined else "the process"
             raise errors.WorkerError(
-                f"only the driver of trial {self.folder.name!r} can do this: {who} that called ludus.init first. Do it "
-                "there."
+                f"only the driver of trial {self.folder.name!r} can do this: {who} that drives it, by ludus.init "
+                "or ludus train. Do it there."
             )
         self.context  # noqa: B018 - it is started
         assert self._driver is not None
@@ -202,9 +203,12 @@ class Trial:
             return kept
 
     def before_close(self, callback: Callable[[], None]) -> None:
-        """Have it called by `close`, while everybody can still be reached."""
+        """Have it called by `close`, while everybody can still be reached; at once if that has begun."""
         with self._lock:
-            self._before_close.append(callback)
+            if not self._is_closing:
+                self._before_close.append(callback)
+                return
+        callback()
 
     def close(self, grace_s: float = 5.0) -> None:
         """The driver stops all runs, within `grace_s`, and services; any other process disconnects. Twice is fine.
@@ -228,6 +232,7 @@ class Trial:
         if self._drive is not None:
             self._drive.mark(lock.Phase.ENDING)
         with self._lock:
+            self._is_closing = True
             callbacks, self._before_close = self._before_close, []
         with contextlib.ExitStack() as steps:  # from the last to the first, each whatever became of those before
             steps.callback(self._close_remotes)

@@ -58,6 +58,11 @@ class Remote:
         return one
 
     @property
+    def is_there(self) -> bool:
+        """Whether a worker has the name now; a call would wait for one."""
+        return bool(self._solver.replicas(self._service))
+
+    @property
     def solver(self) -> Solver:
         return self._solver
 

@@ -198,15 +198,12 @@ class _Service:
             self._lot.release()
 
     def _close_idle(self) -> None:
-        """Hang up on those that were retired before, and have no call on the way any more.
-
-        Not at once when one is retired: a call may just be on its way to it. Not under the lock, which calls wait for.
-        """
+        """Hang up on those that were retired and have no call on the way. Not under the lock, which calls wait for."""
         with self._lock:
-            idle = [link for link in self._retired if not link.num_in_flight]
-            self._retired = [link for link in self._retired if link.num_in_flight]
-        for link in idle:
-            link.close()
+            retired, self._retired = self._retired, []
+        busy = [link for link in retired if not link.close_if_idle()]
+        with self._lock:
+            self._retired += busy
 
     def _on_held_up(self, worker: str, doing: str | None) -> None:
         with self._lock:

@@ -97,6 +97,9 @@ class RemoteSource:
         return {"simulators_lost": self._num_lost}
 
     def save(self) -> Nest:
+        if not all(one.is_there for one in self._simulators):  # asked to exit, perhaps; so is this process, then
+            _LOG.warning("a simulator is away; this checkpoint is without the envs")
+            return None
         saved = [one.submit("save_envs") for one in self._simulators]
         try:
             states = [call.result() for call in saved]

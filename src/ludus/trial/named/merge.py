@@ -115,7 +115,7 @@ def _start() -> None:
         if _sender is None:
             sender = _Sender(trials.current())
             sender.start()
-            _sender = sender
+            _sender = None if sender.has_ended else sender  # it has, if the trial is being closed
 
 
 class _Sender:
@@ -130,6 +130,10 @@ class _Sender:
     def start(self) -> None:
         self._trial.before_close(self.close)
         self._thread.start()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
 
     def close(self) -> None:
         global _sender
