@@ -279,6 +279,11 @@ class ScriptedSimulators:
     def replica(self, index: int) -> ScriptedSimulators:
         return ScriptedSimulators(self._scripts, index)
 
+    @property
+    def is_there(self) -> bool:
+        assert self._index is not None
+        return bool(self._scripts[self._index])
+
     def submit(self, command: str, *args: Any) -> ScriptedCall:
         assert self._index is not None
         outcome = self._scripts[self._index].pop(0)
@@ -310,6 +315,11 @@ def test_episodes_of_a_simulator_that_was_lost_are_forgotten() -> None:
 def test_a_checkpoint_while_a_simulator_is_lost_is_without_the_envs() -> None:
     gone = errors.Unreachable("it is gone")
     source = RemoteSource(ScriptedSimulators([[{"envs": []}], [gone]]), [0, 1])  # type: ignore[arg-type]
+    assert source.save() is None
+
+
+def test_a_checkpoint_does_not_wait_for_a_simulator_that_has_left() -> None:
+    source = RemoteSource(ScriptedSimulators([[{"envs": []}], []]), [0, 1])  # type: ignore[arg-type]
     assert source.save() is None
 
 
@@ -392,3 +402,13 @@ def test_training_waits_for_room_on_a_full_disk_for_as_long_as_it_takes(caplog: 
     _publisher(disk, clock=clock)(learner)  # type: ignore[arg-type]
     assert disk.published == [7]
     assert 2 <= caplog.text.count("make room") <= 12
+
+
+def test_a_version_that_another_process_published_ends_the_run_with_the_reason() -> None:
+    class Taken:
+        def publish(self, *_args: Any, **_kwargs: Any) -> None:
+            raise errors.DataError("version 7 of policy is abc already")
+
+    learner = SimpleNamespace(version=7, policy=SimpleNamespace(weights=dict))
+    with pytest.raises(errors.TrainingError, match=r"another process has published version 7 .* abc already"):
+        _publisher(Taken())(learner)  # type: ignore[arg-type]

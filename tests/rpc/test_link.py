@@ -196,3 +196,16 @@ def test_a_server_says_not_seen_only_of_calls_that_were_sent_to_itself(is_same):
     assert type(failure) is messages.Failure
     assert (failure.kind == messages.NOT_SEEN) is is_same
     assert ("OutcomeUnknown" in failure.kind) is not is_same
+
+
+def test_a_link_is_closed_for_being_idle_only_if_it_is() -> None:
+    gate = threading.Event()
+    with ServerThread(RpcServer(), wait=lambda: gate.wait(60.0)) as server:
+        client = RpcClient(server.address)
+        pending = client.submit("wait")
+        assert not client.link.close_if_idle()
+        gate.set()
+        assert pending.result() is True
+        assert client.link.close_if_idle()
+        with pytest.raises(errors.Unreachable, match="closed"):
+            client.request("wait")

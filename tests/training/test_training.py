@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -179,3 +180,20 @@ def test_a_result_is_returned_even_if_nothing_can_be_written_any_more(
     )
     assert run.result["eval_episodes"] == 2
     assert "cannot be made again" in run.result["save_error"]
+
+
+def test_a_result_that_cannot_be_read_now_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"steps": 300, "num_envs": 8, "num_steps": 32, "eval_episodes": 0, "threads": 1}
+    run = ludus.train("ppo", "CartPole-v1", project=str(tmp_path), trial="mine", **settings)
+    path, read = run.trial_dir / "result.json", Path.read_text
+
+    def fail(self: Path, *args: Any, **kwargs: Any) -> str:
+        if self.name == path.name:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return read(self, *args, **kwargs)
+
+    with monkeypatch.context() as busy:
+        busy.setattr(Path, "read_text", fail)
+        with pytest.raises(OSError, match="Too many open files"):
+            ludus.resume(run.trial_dir)
+    assert ludus.resume(run.trial_dir).result == run.result

@@ -316,7 +316,7 @@ def test_a_running_trial_of_another_kind_is_not_joined(tmp_path: Path) -> None:
     other = {**before, "ended": None, "experiment": "train"}
     other |= {"driver_pid": parent, "driver_start": folders.process_start(parent)}
     (tmp_path / "t" / "trial.json").write_text(json.dumps(other))
-    with pytest.raises(errors.ProgramError, match=r"not started by ludus\.init"):
+    with pytest.raises(errors.ProgramError, match=r"cannot be joined: process \d+ on .* drives it"):
         ludus.init(tmp_path, "t")
 
 
@@ -406,3 +406,10 @@ def test_a_joined_process_whose_driver_is_killed_waits_no_longer_than_it_said(tm
     assert pushed == "True"
     assert taken == "[] True"
     assert driver.communicate(timeout=300)
+
+
+def test_what_is_to_be_done_before_the_end_is_done_at_once_when_that_is_under_way(tmp_path: Path) -> None:
+    done: list[str] = []
+    with ludus.init(tmp_path, "t") as trial:
+        trial.before_close(lambda: trial.before_close(lambda: done.append("late")))
+    assert done == ["late"]

@@ -90,10 +90,8 @@ def train(
             return _run(config, taken, written, began=began, on_progress=on_progress, on_status=on_status)
     except (errors.ConfigError, errors.EnvError, errors.MissingExtra):
         if is_new:
-            with (
-                contextlib.suppress(errors.ProgramError, FileNotFoundError),
-                lock.driving(folder.path),
-            ):  # unless another has begun it
+            # unless another process drives it now, or it is gone
+            with contextlib.suppress(errors.ProgramError, FileNotFoundError), lock.driving(folder.path):
                 _forget(folder.path)
         raise
 

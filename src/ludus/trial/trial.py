@@ -203,7 +203,7 @@ class Trial:
             return kept
 
     def before_close(self, callback: Callable[[], None]) -> None:
-        """Have it called by `close`, while everybody can still be reached; at once if that has begun."""
+        """Have it called by `close`, while everybody can still be reached; at once if that is under way."""
         with self._lock:
             if not self._is_closing:
                 self._before_close.append(callback)

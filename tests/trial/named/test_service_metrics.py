@@ -229,6 +229,18 @@ def test_a_trial_that_is_there_for_a_loop_writes_nothing_before_it(tmp_path: Pat
     assert [line["step"] for line in read_metrics(tmp_path)] == [100]
 
 
+def test_what_comes_after_the_end_does_not_touch_what_is_written(tmp_path: Path) -> None:
+    metrics = TrialMetrics(tmp_path, is_loops=True)
+    metrics.write_loop(loop("a"), [(100, {"train/loss": 0.5})])
+    metrics.close()
+    windows = Windows()
+    windows.add("late", 1.0, desc={}, labels={})
+    metrics.join(windows.rows())
+    metrics.write_loop(loop("a"), [(200, {"train/loss": 0.4})])
+    metrics.close()
+    assert [line["step"] for line in read_metrics(tmp_path)] == [100]
+
+
 def test_the_lines_of_a_loop_in_another_process_are_written_by_the_driver_in_their_order(trial: trials.Trial) -> None:
     sent = SentMetrics(trial.folder)
     for step in range(1000):
