@@ -103,6 +103,19 @@ def test_a_bug_in_a_spread_run_is_shown_once_with_its_line(tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(300)
+def test_an_env_that_ends_its_process_ends_the_run_with_the_reason_once(tmp_path: Path) -> None:
+    words = words_for(tmp_path, "game.py", "return 1.0", "import os; os._exit(7)", "--simulators", "1")
+    done = subprocess.run(
+        [sys.executable, "-m", "ludus", *words], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 2
+    reason = "the run was ended because worker 'simulator/0' crashed 3 times before it did any work. The last time: "
+    assert done.stderr.count(f"{reason}exit code 7") == 1
+    assert "ludus resume" in done.stderr
+    assert len(done.stderr.splitlines()) < 20
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("where", [(), ("--simulators", "1")], ids=["embedded", "spread"])
 def test_an_env_that_raises_now_and_then_is_reported_with_seed_step_and_line(
     where: tuple[str, ...], tmp_path: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,36 @@ SMALL = {
     "num_envs": 4, "num_steps": 32, "num_epochs": 1, "seed": 3, "threads": 1, "eval_episodes": 2,
     "checkpoint_seconds": 0.1,
 }  # fmt: skip
+HANGING_ENV = """
+import threading
+import time
+from pathlib import Path
+
+import gymnasium
+
+HERE = Path(__file__).parent
+
+
+class Hanging(gymnasium.Wrapper):
+    num_steps = 0
+
+    def step(self, action):
+        if not (HERE / "quick").exists():
+            time.sleep(0.005)
+        self.num_steps += 1
+        if self.num_steps == 50 and not (HERE / "hung").exists():
+            try:
+                with (HERE / "hung").open("x") as file:
+                    file.write(Path("/proc/self/cmdline").read_text())
+            except FileExistsError:
+                return super().step(action)
+            threading.Event().wait()
+        return super().step(action)
+
+
+def make():
+    return Hanging(gymnasium.make("CartPole-v1"))
+"""
 
 
 def killer(
@@ -93,6 +124,29 @@ def test_a_stopped_worker_is_replaced_and_the_run_goes_on(
     )
     assert stopped == [victim]
     assert run.result["steps"] >= settings["steps"]
+
+
+def test_a_simulator_whose_env_blocks_for_ever_is_named_and_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "hanging.py").write_text(HANGING_ENV)
+    hung: list[str] = []
+
+    def on_progress(step: int, values: dict[str, float]) -> None:
+        """The envs are slow until the log says who hung, so that the run does not end before."""
+        hung[:] = re.findall(r"(simulator/\d) crashed: it was hung: its loop was in 'collect' for", caplog.text)
+        if hung:
+            (tmp_path / "quick").touch()
+
+    run = training.train(
+        "appo", f"{tmp_path / 'hanging.py'}:make", on_progress=on_progress, project=str(tmp_path), trial="run",
+        **{**SMALL, "simulators": 2, "steps": 30_000, "hang_seconds": 3},
+    )  # fmt: skip
+    assert run.result["steps"] >= 30_000
+    (worker,) = hung
+    assert f"{worker.replace('/', '-')}.spec" in (tmp_path / "hung").read_text()
+    assert "max_busy_s=3" in caplog.text
+    assert "threading.Event().wait()" in caplog.text  # where it hung
 
 
 def test_sync_over_simulators_is_exact_also_after_the_driver_was_killed(tmp_path: Path) -> None:

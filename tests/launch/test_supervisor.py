@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ludus import clock, core, errors
+from ludus.experiment.config import resolve
 from ludus.launch.supervisor import End, Event, EventKind, Phase, Supervisor
 from ludus.launch.vitals import LOOK_EVERY_S, Vitals
 from ludus.program import RestartPolicy
 from ludus.program.program import Node
+from ludus.trial import services
 from ludus.workers.heartbeat import Beat
 
 CRASH = End(
@@ -377,7 +380,7 @@ def test_a_worker_that_recovered_from_a_hang_has_all_its_time_again_in_the_next(
     assert [event.kind for event in stage.events].count(EventKind.HUNG) == 2
 
 
-def crash_loop(stage: Stage, worker: str, end: End, *, num: int, has_worked: bool) -> int:
+def crash_loop(stage: Stage, worker: str, end: End, *, num: int, has_worked: bool, every_s: float = 10.0) -> int:
     """Let a worker crash `num` times; after how many crashes the supervisor gave up on it, or 0."""
     for number in range(1, num + 1):
         stage.up[worker].seen = beating(number, has_worked=has_worked)
@@ -386,8 +389,59 @@ def crash_loop(stage: Stage, worker: str, end: End, *, num: int, has_worked: boo
         stage.step()
         if any(event.kind is EventKind.GAVE_UP for event in stage.events):
             return number
-        stage.step(advance_s=10.0)
+        stage.step(advance_s=every_s)
     return 0
+
+
+def simulator_restarts(folder: Path, algorithm: str) -> RestartPolicy:
+    """What `ludus train ALGORITHM CartPole-v1 --simulators 2` gives its simulators."""
+    program, _ = services.training_program(resolve(algorithm, "CartPole-v1", {"simulators": 2}), folder, began=0.0)
+    (node,) = [node for node in program.nodes if node.name == "simulator"]
+    return node.restarts
+
+
+def test_a_simulator_that_dies_after_its_first_segment_every_time_is_given_up_on(tmp_path: Path) -> None:
+    stage = Stage(Node(name="simulator", cls=Task, restarts=simulator_restarts(tmp_path, "ppo")))
+    stage.step()
+    assert crash_loop(stage, "simulator/0", CRASH, num=100, has_worked=True, every_s=3.0) == 31
+    text = str(stage.supervisor.failure)
+    for part in ("31 times within 600 s", "max_restarts=30", "exit code 1", "ValueError: bad reward", "the last line"):
+        assert part in text
+
+
+def test_kills_from_outside_never_end_a_run_of_simulators(tmp_path: Path) -> None:
+    stage = Stage(Node(name="simulator", cls=Task, restarts=simulator_restarts(tmp_path, "ppo")))
+    stage.step()
+    assert crash_loop(stage, "simulator/0", KILLED, num=100, has_worked=True, every_s=3.0) == 0
+    assert crash_loop(stage, "simulator/0", CRASH, num=30, has_worked=True, every_s=3.0) == 0
+    assert crash_loop(stage, "simulator/0", KILLED, num=20, has_worked=True, every_s=3.0) == 0
+    assert stage.phases() == {"simulator/0": Phase.RUNNING}
+
+
+def test_kills_of_all_simulators_do_not_end_a_run_that_lives_with_the_crashes_of_one(tmp_path: Path) -> None:
+    stage = Stage(Node(name="simulator", cls=Task, replicas=2, restarts=simulator_restarts(tmp_path, "appo")))
+    stage.up_all(beating(0))
+    assert crash_loop(stage, "simulator/0", CRASH, num=40, has_worked=True, every_s=3.0) == 0
+    for worker in ("simulator/1", "simulator/0"):
+        stage.up[worker].end(KILLED)
+    stage.step()
+    stage.step(advance_s=3.0)
+    assert stage.phases() == {"simulator/0": Phase.RUNNING, "simulator/1": Phase.RUNNING}
+
+
+def test_simulators_that_all_die_again_and_again_do_not_excuse_each_other(tmp_path: Path) -> None:
+    stage = Stage(Node(name="simulator", cls=Task, replicas=2, restarts=simulator_restarts(tmp_path, "appo")))
+    stage.up_all(beating(0))
+    for _ in range(100):  # each dies while the other runs
+        for worker in ("simulator/0", "simulator/1"):
+            if stage.phases()[worker] is Phase.RUNNING:
+                stage.up[worker].seen = beating(1)
+                stage.step()
+                stage.up[worker].end(CRASH)
+                stage.step()
+                stage.step(advance_s=3.0)
+    assert "max_restarts=30" in str(stage.supervisor.failure)
+    assert sum(event.kind is EventKind.CRASHED for event in stage.events) < 70
 
 
 def test_a_worker_that_never_gets_to_work_is_given_up_on_after_three_deaths(caplog: pytest.LogCaptureFixture) -> None:

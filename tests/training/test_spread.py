@@ -76,6 +76,87 @@ class Slow(gymnasium.Wrapper):
 def make():
     return Slow(gymnasium.make("CartPole-v1"))
 """
+OWN_SCRIPT = """
+from pathlib import Path
+
+import gymnasium
+import torch
+
+import ludus
+from ludus.learn.algorithms.ppo import PPO
+
+
+class Mine(PPO):
+    pass
+
+
+def make():
+    return gymnasium.make("CartPole-v1")
+
+
+class Net(torch.nn.Module):
+    def __init__(self, num_outputs):
+        super().__init__()
+        self.outputs, self.value = torch.nn.Linear(4, num_outputs), torch.nn.Linear(4, 1)
+
+    def forward(self, obs):
+        return self.outputs(obs), self.value(obs).squeeze(-1)
+
+
+def build(obs, num_outputs):
+    return Net(num_outputs)
+
+
+def main():
+    with Path("FOLDER", "runs").open("a") as file:
+        file.write("run\\n")
+    ludus.train(
+        "__main__:Mine", "__main__:make", model="__main__:build", steps=500, num_envs=4, num_steps=32, num_epochs=1,
+        threads=1, eval_episodes=0, project="FOLDER", trial="t", simulators=SIMULATORS,
+    )
+
+"""
+GUARD = """
+if __name__ == "__main__":
+    main()
+"""
+
+
+def run_script(folder: Path, call: str, *, by: str = "script.py", simulators: int) -> subprocess.CompletedProcess[str]:
+    """As `python script.py`, `python -m script` or `python -c SCRIPT`."""
+    script = OWN_SCRIPT.replace("FOLDER", str(folder)).replace("SIMULATORS", str(simulators)) + call
+    (folder / "script.py").write_text(script)
+    words = {"script.py": ["script.py"], "-m": ["-m", "script"], "-c": ["-c", script]}[by]
+    return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=280)
+
+
+@pytest.mark.parametrize("by", ["script.py", "-m"])
+def test_workers_find_what_a_script_names_in_main(tmp_path: Path, by: str) -> None:
+    done = run_script(tmp_path, GUARD, by=by, simulators=1)
+    assert done.returncode == 0, done.stderr
+    config = saved(tmp_path / "t", "config.json")
+    where = "script" if by == "-m" else str(tmp_path / "script.py")
+    named = (config["train"]["algorithm"], config["train"]["env"], config["network"]["model"])
+    assert named == (f"{where}:Mine", f"{where}:make", f"{where}:build")
+
+
+def test_a_script_without_a_guard_runs_once_in_one_process(tmp_path: Path) -> None:
+    done = run_script(tmp_path, "main()", simulators=0)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs").read_text() == "run\n"
+
+
+def test_a_script_without_a_guard_is_asked_for_it_if_its_run_has_workers(tmp_path: Path) -> None:
+    done = run_script(tmp_path, "main()", simulators=1)
+    assert done.returncode == 1
+    assert 'must do so below `if __name__ == "__main__":`' in done.stderr
+
+
+def test_main_without_a_file_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+    done = run_script(tmp_path, "main()", by="-c", simulators=1)
+    assert done.returncode == 1
+    assert "ConfigError: algorithm=__main__:Mine cannot be found by the workers of this run" in done.stderr
+    assert not (tmp_path / "t").exists()
 
 
 def train(project: Path, env: str = "CartPole-v1", algorithm: str = "ppo", **more: Any) -> Any:

@@ -17,22 +17,50 @@ from typing import Any
 from ludus import spelling
 from ludus.errors import ConfigError
 
-__all__ = ["add_user_files", "load_attribute", "user_files"]
+__all__ = ["GUARD_HINT", "add_user_files", "load_attribute", "main_name", "user_files"]
+
+GUARD_HINT = 'A script that trains must do so below `if __name__ == "__main__":`, because its workers load it, too.'
 
 
 def load_attribute(text: str, *, what: str) -> Any:
     """What `module:name` or `path/to/file.py:name` names. Raises `ConfigError` that says what is missing.
 
-    Modules are looked for in the current folder, too; what a file imports, also in the file's own.
+    Modules are looked for in the current folder, too; what a file imports, also in the file's own. The script that runs
+    in this process is not loaded a second time: that would run it again.
     """
     where, _, path = text.rpartition(":")
-    found: Any = _from_file(text, where, what) if where.endswith(".py") else _from_module(text, where, what)
+    found: Any
+    if _is_main(where):
+        found = sys.modules["__main__"]
+    else:
+        found = _from_file(text, where, what) if where.endswith(".py") else _from_module(text, where, what)
     for part in path.split("."):
         if not hasattr(found, part):
             public = [each for each in dir(found) if not each.startswith("_")]
-            raise ConfigError(f"{text!r} names no {what}: {where} has no {part!r}.{_near(part, public)}")
+            hint = f" {GUARD_HINT}" if where == "__main__" and main_name() is None else ""
+            raise ConfigError(f"{text!r} names no {what}: {where} has no {part!r}.{_near(part, public)}{hint}")
         found = getattr(found, part)
     return found
+
+
+def main_name() -> str | None:
+    """What other processes find the script by that is `__main__` here: its file, or its module with `python -m`.
+
+    None if there is no such thing: in a notebook, with `python -c`, and in a process that runs Ludus's own `__main__`.
+    """
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name != "__main__":
+        return None if spec.name.partition(".")[0] == "ludus" else str(spec.name)
+    file = getattr(main, "__file__", None)
+    return str(Path(file).absolute()) if file is not None and file.endswith(".py") else None
+
+
+def _is_main(where: str) -> bool:
+    name = main_name()
+    if name is None or not where.endswith(".py"):
+        return where == name
+    return Path(where).resolve() == Path(name).resolve()
 
 
 def _from_module(text: str, where: str, what: str) -> ModuleType:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus import options, spelling
+from ludus.data import lookup
 from ludus.envs import games as game_specs
 from ludus.envs import registry as env_names
 from ludus.envs.games import Games
@@ -31,6 +32,7 @@ from ludus.options import option
 __all__ = ["MAX_SEED", "Config", "TrainConfig", "parse_env_args", "resolve"]
 
 MAX_SEED = 2**63 - 1
+_MAIN = "__main__:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +138,7 @@ class Config:
     def check(self) -> None:
         """Raise `ConfigError` for settings that do not go together."""
         train = self.train
+        self._check_names()
         self.env_args  # noqa: B018 - raises
         parse_env_args(train.eval_env_args, setting="eval_env_args")
         if self.is_game:
@@ -163,6 +166,19 @@ class Config:
             raise ConfigError(
                 f"{train.groups} groups need as many environments; num_envs is {self.algorithm.num_envs}."
             )
+
+    def _check_names(self) -> None:
+        """Workers are other processes: what is named must be found there, too."""
+        if self.is_embedded:
+            return
+        named = {"algorithm": self.train.algorithm, "env": self.train.env, "model": self.network.model}
+        for setting, name in named.items():
+            if name and name.startswith(_MAIN):
+                raise ConfigError(
+                    f"{setting}={name} cannot be found by the workers of this run: __main__ is no .py file of yours "
+                    "here. In a notebook or with `python -c`, put it into a file and name that: "
+                    f"file.py:{name.removeprefix(_MAIN)}. {lookup.GUARD_HINT}"
+                )
 
     def _check_games(self) -> None:
         train = self.train
@@ -196,7 +212,7 @@ def resolve(algorithm: str, env: str | Games, settings: Mapping[str, Any] | None
     """All settings of a run, from what its user gave. Raises `ConfigError`.
 
     Files of the user's own are found from here on wherever the trial is gone on with: their paths are made absolute,
-    and what a game's `spec` says becomes a part of `env_args`.
+    `__main__` becomes the script's file, and what a game's `spec` says becomes a part of `env_args`.
     """
     given = dict(settings or {})
     if isinstance(env, Games):
@@ -245,6 +261,8 @@ def _joined_args(arguments: Mapping[str, Any], given: Mapping[str, Any]) -> str:
 
 
 def _absolute(name: str) -> str:
-    """`file.py:name` with the whole path of the file; any other name as it is."""
+    """`file.py:name` with the whole path of the file, `__main__:name` with the script's; any other name as it is."""
     where, _, attribute = name.rpartition(":")
+    if where == "__main__":
+        return f"{lookup.main_name() or where}:{attribute}"
     return f"{Path(where).absolute()}:{attribute}" if where.endswith(".py") else name

@@ -10,7 +10,8 @@
        └──────────────────── every worker has ended by itself ───────────────────────────────────────▲
 
 A worker that is hung (`vitals.py`) is killed and started again. One that never gets to work is given up on after three
-deaths; that ends the run, unless it is expendable and another replica of its node is up.
+deaths, one that has worked when it is past its `RestartPolicy`; that ends the run, unless the worker is expendable and
+another replica of its node is up. Kills from outside and outages use up no restarts.
 
 Draining asks the workers that have work of their own first and those that only answer calls when these are gone, so
 that a call on its way is still answered.
@@ -27,7 +28,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ludus import clock as clocks
 from ludus import core, errors
@@ -152,6 +153,11 @@ class WorkerRecord:
     report: Mapping[str, float] = field(default_factory=dict)
 
 
+class _Crash(NamedTuple):
+    at: float
+    is_external: bool
+
+
 @dataclass(kw_only=True)
 class _Life:
     """A worker through all its incarnations."""
@@ -166,7 +172,7 @@ class _Life:
     starts: int = 0
     incarnation: Incarnation | None = None
     asked: bool = False
-    crashes: collections.deque[float] = field(default_factory=collections.deque)
+    crashes: collections.deque[_Crash] = field(default_factory=collections.deque)
     last_end: End | None = None
     vitals: vital_signs.Vitals | None = None  # of the present incarnation
     detector: vital_signs.HangDetector = field(default_factory=vital_signs.HangDetector)
@@ -186,6 +192,23 @@ class _Life:
     def is_hopeful(self) -> bool:
         """Whether it is up or will be, and there is no sign that it never gets to work, either."""
         return not self.phase.is_final and (self.has_ever_worked or bool(self.has_worked) or not self.num_barren)
+
+    @property
+    def max_restarts(self) -> float:
+        return math.inf if self.policy.max_restarts is None else self.policy.max_restarts
+
+    def num_crashes(self, now: float) -> int:
+        """How often it crashed within the window of its policy."""
+        while self.crashes and self.crashes[0].at < now - self.policy.window_s:
+            self.crashes.popleft()
+        return len(self.crashes)
+
+    def is_past_limit(self, now: float) -> bool:
+        """Whether its crashes use up its restarts. Those from outside do only if it has none."""
+        num = self.num_crashes(now)
+        if self.max_restarts:
+            num -= sum(crash.is_external for crash in self.crashes)
+        return num > self.max_restarts
 
     def record(self) -> WorkerRecord:
         now = self.incarnation
@@ -396,26 +419,23 @@ class Supervisor:
 
     def _take_crash(self, life: _Life, end: End) -> None:
         now, policy = self._clock.now(), life.policy
-        life.crashes.append(now)
-        while life.crashes and life.crashes[0] < now - policy.window_s:
-            life.crashes.popleft()
+        life.crashes.append(_Crash(now, end.is_external))
         if life.has_worked:
             life.has_ever_worked, life.num_barren = True, 0
         elif life.has_worked is False and not end.is_external:
             life.num_barren += 1
-        num = len(life.crashes)
-        limit = math.inf if policy.max_restarts is None else policy.max_restarts
+        num, limit = life.num_crashes(now), life.max_restarts
         if life.num_barren > (limit if life.has_ever_worked else min(_MAX_BARREN_LIVES - 1, limit)):
             self._give_up(life, end, f"crashed {_times(life.num_barren)} before it did any work")
             return
-        if num > limit and not (limit and self._has_peer_at_work(life)):
+        if life.is_past_limit(now) and not (limit and (end.is_external or self._has_peer_at_work(life, now))):
             what = f"crashed {_times(num, policy.window_s)}"
             self._give_up(life, end, f"{what} and its RestartPolicy allows max_restarts={policy.max_restarts}")
             return
-        # What is wrong outside of it may last: do not use up the restarts while it does.
+        # What is wrong outside of it may last.
         delay = policy.max_backoff_s if end.is_external and num > 2 else policy.delay_s(num)
         life.phase, life.due = Phase.WAITING, now + delay
-        self._note_crash(life, end, f"It is started again in {delay:.2g} s ({_restarts(num, policy)}).")
+        self._note_crash(life, end, f"It is started again in {delay:.2g} s ({_restarts(num, policy, end)}).")
 
     def _note_crash(self, life: _Life, end: End, sequel: str) -> None:
         """Crashes that are alike are logged in full once, then in one line, and less and less often."""
@@ -438,11 +458,12 @@ class Supervisor:
             )
         )
 
-    def _has_peer_at_work(self, life: _Life) -> bool:
-        """Whether another replica of its node does its work until then."""
+    def _has_peer_at_work(self, life: _Life, now: float) -> bool:
+        """Whether another replica of its node does its work until then, and is not itself in a crash loop."""
         return life.is_expendable and any(
-            peer.node == life.node and peer is not life and peer.phase is Phase.RUNNING and peer.is_hopeful
+            peer.phase is Phase.RUNNING and peer.is_hopeful and not peer.is_past_limit(now)
             for peer in self._lives.values()
+            if peer.node == life.node and peer is not life
         )
 
     def _give_up(self, life: _Life, end: End, what: str) -> None:
@@ -544,7 +565,7 @@ def _times(num: int, window_s: float | None = None) -> str:
     return f"{num} times" if window_s is None else f"{num} times within {window_s:g} s"
 
 
-def _restarts(num: int, policy: programs.RestartPolicy) -> str:
-    if policy.max_restarts is None:
+def _restarts(num: int, policy: programs.RestartPolicy, end: End) -> str:
+    if policy.max_restarts is None or end.is_external:
         return f"restart {num} within {policy.window_s:g} s"
     return f"restart {num} of {policy.max_restarts} allowed within {policy.window_s:g} s"

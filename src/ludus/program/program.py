@@ -49,8 +49,8 @@ class RestartPolicy:
     """When a crashed worker is started again: after `backoff_s`, doubled at each crash up to `max_backoff_s`.
 
     More than `max_restarts` crashes within `window_s` end the run, unless another replica of the node still serves.
-    So do three deaths before a first unit of work. `max_restarts=0` ends it at the first crash; None: there is no limit
-    for a worker that has ever worked.
+    Kills from outside and outages are not counted. Three deaths before a first unit of work end it, too.
+    `max_restarts=0` ends it at the first crash of any kind; None: there is no limit for a worker that has ever worked.
 
     max_busy_s: a worker whose loop has been in one call or poll for longer, without progress, is hung: it is killed and
         started again. Ten times as long is allowed for what it says is warming up. None: never.

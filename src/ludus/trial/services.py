@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["buffer", "gateway_program", "model_program", "training_program"]
 
+# An env that ends its process now and then is lived with; one that does in every life reaches this limit.
+_SIMULATOR_RESTARTS = RestartPolicy(max_restarts=30, window_s=600.0, backoff_s=0.1, max_backoff_s=2.0)
 _MODEL_RESTARTS = RestartPolicy(max_restarts=None, backoff_s=0.1, max_backoff_s=2.0)
 _GATEWAY_RESTARTS = RestartPolicy(max_restarts=None, backoff_s=0.05, max_backoff_s=1.0)
 
@@ -164,9 +166,7 @@ def _add_simulators(program: Program, config: Config, policy: PolicySpec) -> Non
             keep_versions=4,
             replicas=train.inference,
             # A forward pass is short, but for the first: the heartbeat gives that ten times as long.
-            restarts=replace(
-                _restarts(config, is_expendable=True), max_restarts=None, max_busy_s=train.hang_seconds / 10 or None
-            ),
+            restarts=replace(_MODEL_RESTARTS, max_busy_s=train.hang_seconds / 10 or None, is_expendable=True),
         )
     settings = SimulatorSettings(
         make_groups=functools.partial(wiring.make_groups, config, is_remote=bool(train.inference)),
@@ -183,7 +183,11 @@ def _add_simulators(program: Program, config: Config, policy: PolicySpec) -> Non
         settings,
         replicas=config.num_simulators,
         resources=Resources(cpus=max(1, train.env_threads)),
-        restarts=_restarts(config, is_expendable=is_async and train.trainers == 1),
+        restarts=replace(
+            _SIMULATOR_RESTARTS,
+            max_busy_s=train.hang_seconds or None,
+            is_expendable=is_async and train.trainers == 1,  # else a trainer cannot do without it
+        ),
         **arguments,
     )
 
@@ -210,15 +214,4 @@ def _add_game_workers(program: Program, config: Config, folder: Path, policy: Po
         replicas=config.num_simulators,
         resources=Resources(cpus=1),
         restarts=_GATEWAY_RESTARTS,
-    )
-
-
-def _restarts(config: Config, *, is_expendable: bool) -> RestartPolicy:
-    """Of simulators and inference workers. None that a trainer could not do without is expendable."""
-    return RestartPolicy(
-        max_restarts=30,
-        backoff_s=0.1,
-        max_backoff_s=2.0,
-        max_busy_s=config.train.hang_seconds or None,
-        is_expendable=is_expendable,
     )
