@@ -22,11 +22,11 @@ trained and promoted). What is done to them:
     hold     SIGSTOP of the driver for a while        sync async
 
 Each must end in progress within `--within` seconds, or in an error that says how to go on (and then in progress after
-`ludus resume`). The trainer cannot be replaced: the time of one that is stopped for ever counts from when that is
-noticed, `TRAINER_NOTICE_S`. A fault counts if it had a victim. After a violation the subject is started again, and the
-faults go on. At the end the accounts are checked: segments trained, stale and queued are those pushed; steps only grow
-between two resumes; games, actors, journal and buffer agree (`sessions.py`). Nothing may be left behind. The exit code
-is 1 if anything does not hold, or if fewer than `--faults` were done.
+`ludus resume`). The trainer cannot be replaced: the time of one that is stopped counts from when it goes on, or from
+when the run is ended for it, after `TRAINER_NOTICE_S`. A fault counts if it had a victim. After a violation the subject
+is started again, and the faults go on. At the end the accounts are checked: segments trained, stale and queued are
+those pushed; steps only grow between two resumes; games, actors, journal and buffer agree (`sessions.py`). Nothing may
+be left behind. The exit code is 1 if anything does not hold, or if fewer than `--faults` were done.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SHARES = {"sync": 3, "async": 3, "serve": 3, "finished": 1}
 WORKER_FAULTS = ("kill", "stop", "freeze")
 OUTAGES = ("names", "disk")
 RUN_FAULTS = ("torn", "trainer", "halt", "driver", "hold")
-TRAINER_NOTICE_S = 35.0  # a stopped process is noticed in 2 s; one that cannot be replaced is waited for another 30 s
+TRAINER_NOTICE_S = 8.0  # 2 s until a stop is noticed, looked at twice a second; what cannot be replaced gets 5 s more
 MAX_FAILED_STARTS = 3
 BALLAST = "ballast"
 SMALL = ("--num-envs", "4", "--num-steps", "32", "--num-epochs", "1", "--threads", "1", "--eval-episodes", "0")

@@ -314,7 +314,7 @@ def codes() -> gymnasium.Env:
 
 
 def pendulum() -> gymnasium.Env:
-    """Gymnasium's own, under a name that no preset knows. Random: -1200; good: -150."""
+    """Gymnasium's own, under a name that no preset can fit. Random: -1200; good: -150."""
     return gymnasium.make("Pendulum-v1")
 
 

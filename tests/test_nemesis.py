@@ -1,5 +1,6 @@
 """`benchmarks/nemesis.py`, short: training and serving go on under all its faults, and nothing is left."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -7,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from ludus.launch import supervisor, vitals
+
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "nemesis.py"
+
+
+def test_a_stopped_trainer_is_given_the_time_that_the_supervisor_gives_it(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    given_s = vitals.STOPPED_S + supervisor._UNREPLACED_S
+    assert (
+        given_s < importlib.import_module("nemesis").TRAINER_NOTICE_S <= given_s + 1.0
+    )  # it is looked at twice a second
 
 
 @pytest.mark.chaos

@@ -87,16 +87,25 @@ def test_a_bug_in_ones_own_file_is_shown_with_its_line(
 
 
 @pytest.mark.timeout(300)
-def test_a_bug_in_a_spread_run_is_shown_once_with_its_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "old", "place", "new"),
+    [
+        ("game.py", "return 1.0", "game.py:18 in reward", "return 1 / its_neighbour.ZERO"),
+        ("net.py", "return obs @ torch.zeros(7, 5)", "net.py:10 in forward", "return obs / (1 / its_neighbour.ZERO)"),
+    ],
+)
+def test_a_bug_in_a_spread_run_is_shown_once_with_its_line(
+    name: str, old: str, place: str, new: str, tmp_path: Path
+) -> None:
     (tmp_path / "its_neighbour.py").write_text("ZERO = 0\n")
-    buggy = "import its_neighbour; return 1 / its_neighbour.ZERO"  # a worker can import it, too
-    words = words_for(tmp_path, "game.py", "return 1.0", buggy, "--simulators", "1")
+    buggy = f"import its_neighbour; {new}"  # a worker can import it, too
+    words = words_for(tmp_path, name, old, buggy, "--simulators", "1")
     environ = {name: value for name, value in os.environ.items() if name != "LUDUS_TRACEBACK"}
     done = subprocess.run(
         [sys.executable, "-m", "ludus", *words], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 2
-    assert done.stderr.count(f"game.py:18 in reward: {buggy}") == 1
+    assert done.stderr.count(f"{place}: {buggy}") == 1
     assert "ZeroDivisionError: division by zero" in done.stderr
     assert "ludus resume" in done.stderr
     assert len(done.stderr.splitlines()) < 12

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import ludus
-from ludus.cli.main import main
+from ludus.cli.main import _COMMANDS, main
+from ludus.learn.algorithms import registry
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -80,10 +81,16 @@ def test_python_m_ludus_is_the_command() -> None:
     assert subprocess.check_output(words, text=True, timeout=300) == f"ludus {ludus.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["serve", "train", "fake-actor", "fake-game", "conformance", "plot", "watch"])
-def test_the_help_is_english(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "--help"]) == 0
-    assert not re.search(r"\b[Aa] [aeio]\w+", capsys.readouterr().out.replace("\n", " "))
+HELPED = [[], *([command] for command in _COMMANDS), *(["train", name, "CartPole-v1"] for name in registry.NAMES)]
+NOT_ENGLISH = r"\b[Aa] [aeio]\w+|\b[Aa]n [bcdfgjklmnpqrstvwxyz]\w+"  # a env; an trial
+
+
+@pytest.mark.parametrize("words", HELPED, ids=" ".join)
+def test_the_help_is_english(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())  # also where a line ends
+    found = [text[max(0, match.start() - 40) : match.end() + 40] for match in re.finditer(NOT_ENGLISH, text)]
+    assert not found
 
 
 @pytest.mark.parametrize(
@@ -144,7 +151,8 @@ def test_names_of_the_field_are_answered_on_the_command_line(
 def test_starting_a_command_imports_neither_torch_nor_ray(command: str) -> None:
     code = f"""
 import sys
-from ludus.cli.main import main
+from ludus.cli.main import _COMMANDS, main
+from ludus.learn.algorithms import registry
 main([{command!r}, "--help"])
 sys.exit(", ".join({{"torch", "ray"}} & set(sys.modules)))
 """

@@ -52,6 +52,11 @@ def test_every_case_has_settings_that_ludus_train_understands(learn: ModuleType)
         assert (args.steps, args.seed, args.eval_episodes) == (case.steps, 3, case.episodes)
 
 
+def test_the_page_of_examples_says_how_many_cases_are_not_tuned_for(learn: ModuleType) -> None:
+    page = SCRIPT.parents[1] / "docs" / "examples.md"
+    assert f"{len(learn.UNTUNED_CASES)} cases by the default settings" in page.read_text()
+
+
 def test_a_run_that_is_known_is_not_made_again(learn: ModuleType, trained: list[Any], tmp_path: Path) -> None:
     out = ["--out", str(tmp_path / "results.jsonl"), "--only", "ppo-cartpole"]
     assert learn.main([*out, "--seeds", "3"]) == 0

@@ -37,6 +37,23 @@ def test_every_preset_is_of_settings_that_exist() -> None:
             resolve(algorithm, pattern.replace("*", ""), {})
 
 
+def test_no_preset_scales_rewards() -> None:
+    """Values are learnt in units of the returns, whatever the rewards are."""
+    scaled = [
+        (algorithm, pattern)
+        for algorithm, table in presets._PRESETS.items()
+        for pattern, settings in table
+        if "reward_scale" in settings
+    ]
+    assert scaled == []
+
+
+@pytest.mark.parametrize("algorithm", registry.NAMES)
+def test_pendulum_is_learnt_by_the_defaults(algorithm: str) -> None:
+    """`pendulum-own`, `pendulum-appo` and `pendulum-impala` of docs/learning_results.md."""
+    assert resolve(algorithm, "Pendulum-v1").algorithm == registry.config_class(algorithm)()
+
+
 def test_a_recurrent_network_brings_no_settings_of_its_own() -> None:
     without, with_gru = (resolve("ppo", "my-env", {"recurrent": kind}) for kind in ("none", "gru"))
     assert without.algorithm == with_gru.algorithm

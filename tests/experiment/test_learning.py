@@ -21,8 +21,10 @@ def greedy_return(algorithm: str, env: str, steps: int, folder: Path, **settings
     return float(run.result["eval_return_mean"])
 
 
-def test_ppo_learns_a_game_of_images(tmp_path: Path) -> None:
-    assert greedy_return("ppo", "Catch", 15_000, tmp_path) > 0.7  # random: -0.67
+@pytest.mark.parametrize("algorithm", ["ppo", "appo"])
+def test_a_game_of_images_is_learnt(algorithm: str, tmp_path: Path) -> None:
+    settings = {} if algorithm == "ppo" else {"flow": "sync", "simulators": 0}
+    assert greedy_return(algorithm, "Catch", 15_000, tmp_path, **settings) > 0.7  # random: -0.67
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "impala", "appo"])

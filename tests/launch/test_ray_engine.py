@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from staged import Echo, Warner, crashing_program, echo_program, forever_program
 
 from ludus import discovery, errors, launch
 from ludus.discovery import names
-from ludus.launch import Phase
+from ludus.launch import Phase, lifeline, ray_engine
 from ludus.program import Program, Resources, RestartPolicy
+from ludus.program import folder as folders
 from ludus.rpc import address
 from ludus.rpc.client import RpcClient
 
@@ -31,6 +33,71 @@ def test_without_ray_the_error_says_what_to_install(project: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(errors.MissingExtra, match=r"pip install 'ludus\[ray\]'"):
         launch.ray(echo_program("out"), project=project)
+
+
+class FakeRay:
+    """As much of `ray` as a launch needs up to its lifeline, on a machine that others know as 127.0.0.2."""
+
+    util = types.SimpleNamespace(get_node_ip_address=lambda: "127.0.0.2")
+
+    def __init__(self, *, is_initialized: bool) -> None:
+        self._is_initialized = is_initialized
+
+    def is_initialized(self) -> bool:
+        return self._is_initialized
+
+    def init(self, **_options: Any) -> None:
+        self._is_initialized = True
+
+    def shutdown(self) -> None:
+        self._is_initialized = False
+
+
+class Listened(Exception):
+    """A lifeline was about to listen on the host that is its argument."""
+
+
+@pytest.fixture
+def listened(monkeypatch: pytest.MonkeyPatch) -> type[Listened]:
+    """What a launch raises where it would open its lifeline."""
+
+    def listen(host: str, **_options: Any) -> Any:
+        raise Listened(host)
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(lifeline, "LifelineServer", listen)
+    return Listened
+
+
+@pytest.mark.parametrize(
+    ("address", "is_connected", "expected"),
+    [(None, False, "127.0.0.1"), ("127.0.0.2:6379", False, "127.0.0.2"), (None, True, "127.0.0.2")],
+    ids=["its own", "given", "connected before"],
+)
+def test_the_lifeline_of_ones_own_cluster_listens_on_loopback_only(
+    address: str | None,
+    is_connected: bool,
+    expected: str,
+    listened: type[Listened],
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ray_engine, "_import_ray", lambda: FakeRay(is_initialized=is_connected))
+    with pytest.raises(listened) as caught:
+        launch.ray(echo_program("out"), address=address, project=project, names_url="unused")
+    assert caught.value.args == (expected,)
+
+
+@pytest.mark.parametrize(("is_own", "expected"), [(True, "127.0.0.1"), (False, "127.0.0.2")])
+def test_the_lifeline_of_a_trials_own_cluster_listens_on_loopback_only(
+    is_own: bool, expected: str, listened: type[Listened], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_engine, "_import_ray", lambda: FakeRay(is_initialized=True))
+    folder = folders.TrialFolder.create(project, "trial")
+    place = launch.Place(folder=folder, names_url="unused", host="127.0.0.2", secret="secret", reserves=not is_own)
+    with pytest.raises(listened) as caught:
+        launch.ray(echo_program("out"), within=place)
+    assert caught.value.args == (expected,)
 
 
 @pytest.fixture(scope="module")

@@ -211,7 +211,9 @@ def test_a_policy_is_opened_anywhere_without_unpickling_anything(
 
 
 @pytest.mark.parametrize("is_old", [True, False])
-def test_code_that_was_made_elsewhere_is_not_run_without_consent(is_old: bool, tmp_path: Path, elsewhere: Any) -> None:
+def test_code_that_was_made_elsewhere_is_not_run_without_consent(
+    is_old: bool, tmp_path: Path, elsewhere: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     here = os.environ["LUDUS_STATE_DIR"]
     elsewhere()
     module = net(1)
@@ -222,10 +224,13 @@ def test_code_that_was_made_elsewhere_is_not_run_without_consent(is_old: bool, t
 
     folder.path.write_bytes(body if is_old else definitions._join(definitions._CODE, body))
     os.environ["LUDUS_STATE_DIR"] = here
-    with pytest.raises(errors.ConfigError, match=r"net.definition contains code.*nothing was run.*--trust"):
+    names = r"it names posix\.mkdir\)"
+    with pytest.raises(errors.ConfigError, match=rf"net.definition contains code.*{names}.*nothing was run.*--trust"):
         folder.definition()
     assert not (tmp_path / "trapped").exists()
     folder.trust()
+    assert "as you have agreed to: it names posix.mkdir." in caplog.text
+    assert not (tmp_path / "trapped").exists()
     folder.definition()
     assert (tmp_path / "trapped").exists(), "the trap works"
 
@@ -241,6 +246,17 @@ def test_code_that_was_made_elsewhere_runs_after_consent_in_other_processes_too(
     folder.trust()
     assert f"{folder.path} contains code" in caplog.text
     assert isinstance(ModelFolder(tmp_path / "models", "net").definition().module, Net)
+
+
+def test_ones_own_code_is_named_in_the_log_before_it_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ludus.models.definition")
+    folder = ModelFolder(tmp_path / "models", "net")
+    folder.create(Definition(module=net(1)), {})
+    folder.definition()
+    [record] = [record for record in caplog.records if record.message.startswith("running the code of")]
+    assert record.levelname == "INFO"
+    assert f"{folder.path}: it names " in record.message
+    assert f"{Net.__module__}.Net" in record.message
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])

@@ -17,9 +17,6 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
                          "lam": 0.94, "learning_rate": 1e-3, "anneal": True, "entropy_coef": 0.0}),
         ("*LunarLander-v*", {"num_envs": 16, "num_steps": 512, "minibatch_size": 512, "num_epochs": 10, "gamma": 0.999,
                              "lam": 0.98, "learning_rate": 5e-4, "anneal": True, "entropy_coef": 0.01}),
-        ("*Pendulum-v*", {"num_envs": 16, "num_steps": 128, "minibatch_size": 256, "num_epochs": 10, "gamma": 0.95,
-                          "lam": 0.95, "learning_rate": 1e-3, "anneal": True, "log_std": -1.0,
-                          "entropy_coef": 0.0}),
         # A3C's network: a third of the work of DQN's, for which some more steps of Pong are a good price.
         # Many small gradient steps: 48 for each 1,024 steps of Pong learn in 250k steps what 8 did not in 400k.
         ("*ALE/*", {"num_envs": 16, "num_steps": 64, "minibatch_size": 64, "num_epochs": 3, "clip": 0.1,

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from ludus import data, errors, files
 from ludus.data.digest import digest
 from ludus.data.rows import RowLayout
-from ludus.models import layer_definition, policy_definition, verify
+from ludus.models import layer_definition, pickle_names, policy_definition, verify
 from ludus.models.adoption import Adoption, read_adoption, write_adoption
 from ludus.models.backends import Source
 from ludus.models.settings import ModelSettings
@@ -200,7 +200,8 @@ class ModelFolder:
         """
         kind, body, _ = _parse(trusts.read_private(self.path))
         if kind == _CODE:
-            _LOG.warning("%s contains code, which is run from now on, as you have agreed to.", self.path)
+            names = pickle_names.describe(body)
+            _LOG.warning("%s contains code, which is run from now on, as you have agreed to: %s.", self.path, names)
             folders.write_private(self.path, _join(_CODE, body))
 
     def _pack(self, definition: Definition) -> bytes:
@@ -233,8 +234,9 @@ class ModelFolder:
             if kind == _CODE:
                 kind, body, sealed = _parse(trusts.read_private(self.path))
                 if not trusts.is_own(body, sealed):
-                    raise errors.ConfigError(_not_trusted(self.path))
-                _LOG.info("running the code of %s", self.path)
+                    raise errors.ConfigError(_not_trusted(self.path, body))
+                if _LOG.isEnabledFor(logging.INFO):
+                    _LOG.info("running the code of %s: %s", self.path, pickle_names.describe(body))
             return _open(kind, body)
         except errors.ConfigError:
             raise
@@ -331,9 +333,9 @@ def _unpack_nest(body: bytes) -> Any:
     return data.decode(frames)
 
 
-def _not_trusted(path: Path) -> str:
+def _not_trusted(path: Path, body: bytes) -> str:
     return (
-        f"{path} contains code (a pickled module), and it was not made by this user on this machine. Serving the model "
-        "would run that code, with all rights that you have; nothing was run. If you trust its author: "
-        "`ludus serve … --trust`, or RemoteModel(name, trust=True), once."
+        f"{path} contains code (a pickled module: {pickle_names.describe(body)}), and it was not made by this user on "
+        "this machine. Serving the model would run that code, with all rights that you have; nothing was run. If you "
+        "trust its author: `ludus serve … --trust`, or RemoteModel(name, trust=True), once."
     )
