@@ -23,7 +23,8 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
                     "entropy_coef": 0.01, "learning_rate": 3.5e-4, "encoder": "small"}),
     ],
     "a2c": [
-        ("*CartPole-v*", {"gamma": 0.98, "learning_rate": 1e-3, "anneal": True}),
+        ("*CartPole-v*", {"gamma": 0.98, "learning_rate": 1e-3, "anneal": True, "normalise_obs": False,
+                          "normalise_returns": False}),
     ],
     "impala": [
         ("*CartPole-v*", {"num_steps": 16, "num_epochs": 2, "learning_rate": 1e-3, "anneal": True,
