@@ -273,10 +273,10 @@ class TrainerFactory:
         )
         training.restore()
         number = learner.version if weights is None else _rewind(weights.store, learner.version)
+        if weights is not None:  # before ranks meet: the simulators of the others ask for it, too
+            weights.publish(MODEL, policy.weights(), number=number)
         skipped = number - learner.version  # numbers up to that of a version that stays, tagged or held
         learner.version += skipped if ranks is None else int(ranks.sum_numbers([skipped])[0])
-        if weights is not None:
-            weights.publish(MODEL, policy.weights(), number=learner.version)
         for each in hosts:
             each.start()
         return training
