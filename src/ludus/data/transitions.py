@@ -1,4 +1,4 @@
-"""Transitions: single actions with what followed, as replay gives them to a learner. NumPy arrays, or tensors inside it."""
+"""Transitions: single actions with what followed, as replay gives them to a learner."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ __all__ = ["Transitions"]
 
 @dataclass(kw_only=True)
 class Transitions:
-    """B actions, each with the n steps that followed; the value of `action` is estimated by
+    """B actions, each with the n steps that followed, as NumPy arrays, or tensors inside a learner.
+
+    The value of `action` is estimated by
 
         reward + discount * value(next_obs)
 
-    An episode that ended within the n steps ends the sum: `discount` is 0 if it terminated, and otherwise, if it was cut
-    off, `gamma` to the power of the steps that were made, with its final observation as `next_obs`.
+    An episode that ended within the n steps ends the sum: `discount` is 0 if it terminated; if it was cut off, it is
+    `gamma` to the power of the steps that were made, and `next_obs` is its final observation.
     """
 
     obs: Nest  # [B, ...]

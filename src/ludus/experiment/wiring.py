@@ -33,7 +33,7 @@ from ludus.experiment.game_evaluation import GameEvaluation
 from ludus.experiment.sent_metrics import SentMetrics
 from ludus.experiment.training import Flow, LoopWriter, Training
 from ludus.learn.algorithms import registry
-from ludus.learn.algorithms.algorithm import Algorithm
+from ludus.learn.algorithms.algorithm import Algorithm, SegmentConfig
 from ludus.learn.algorithms.learner import Learner, Ranks
 from ludus.learn.policies.policy import Policy, PolicySpec
 from ludus.models.versions.store import VersionStore
@@ -242,6 +242,7 @@ class TrainerFactory:
         if config.flow == "async":
             # A session is one row; a segment of a simulator has those of all its environments.
             rows = 1 if games is None else config.algorithm.num_envs
+            assert isinstance(config.algorithm, SegmentConfig)  # else the flow is replay's
             batch_segments = config.algorithm.batch_segments * rows
             buffer = self.make_buffer(max(config.train.queue * rows, batch_segments))
             flow = AsyncFlow(

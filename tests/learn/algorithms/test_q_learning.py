@@ -26,7 +26,7 @@ from ludus.errors import ConfigError
 from ludus.experiment.config import resolve
 from ludus.learn import ops
 from ludus.learn.algorithms.actor_critic import ActorCritic, ActorCriticConfig
-from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig, Loss, Networks, View
+from ludus.learn.algorithms.algorithm import Algorithm, Loss, Networks, SegmentConfig, View
 from ludus.learn.algorithms.learner import Learner, Sample
 from ludus.learn.ops.distributions import Categorical
 from ludus.options import option
@@ -54,7 +54,7 @@ class EpsilonGreedy(Categorical):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QLearningConfig(AlgorithmConfig):
+class QLearningConfig(SegmentConfig):
     num_steps: int = option(16, help="steps of each environment in one segment", minimum=1)
     gamma: float = option(0.9, help="discount of a reward one step later", minimum=0.0, maximum=1.0)
     num_epochs: int = option(8, help="passes over each batch", minimum=1)

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig
+from ludus.learn.algorithms.algorithm import Algorithm, SegmentConfig
 from ludus.options import option
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ _AMONG_AGENTS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActorCriticConfig(AlgorithmConfig):
-    """What every actor-critic has beside `AlgorithmConfig`."""
+class ActorCriticConfig(SegmentConfig):
+    """What every actor-critic has beside `SegmentConfig`."""
 
     lam: float = option(0.95, help="lambda of advantages and value targets", minimum=0.0, maximum=1.0)
     value_coef: float = option(0.5, help="weight of the value loss", minimum=0.0)

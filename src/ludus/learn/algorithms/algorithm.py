@@ -20,8 +20,8 @@ One update, as the learner runs it; `networks = algorithm.networks(policy)` was 
             optimisers[loss.network].step()
         algorithm.after_step(networks, num_gradient_steps)
 
-For Q-learning, Q-values are the policy's `params` and the head is epsilon-greedy (`PolicySpec.head`); a target network
-is one of `networks`, gives the `targets` and is moved by `after_step`: `tests/learn/algorithms/test_q_learning.py`.
+Algorithms that learn from replay are `ReplayAlgorithm`s (`replay_algorithm.py`): they are given transitions or
+sequences that were drawn from a table, and their losses compute all they need.
 
 This file and those of the algorithms load without torch, so that their settings can be shown at once.
 """
@@ -43,27 +43,33 @@ if TYPE_CHECKING:
     from ludus.learn.networks.config import NetworkConfig
     from ludus.learn.policies.policy import Policy, PolicySpec
 
-__all__ = ["Algorithm", "AlgorithmConfig", "Loss", "Networks", "View"]
+__all__ = ["Algorithm", "AlgorithmConfig", "Loss", "Networks", "SegmentConfig", "View"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig:
-    """What every algorithm has. An algorithm's own settings are a subclass beside it, with its own defaults."""
+    """What every algorithm has. Its own settings are a subclass beside it, of this one or of `SegmentConfig`."""
 
     num_envs: int = option(16, help="environments of one simulator, in all its groups", minimum=1)
     num_steps: int = option(128, help="steps of each environment in one segment", minimum=1)
     gamma: float = option(0.99, help="discount of a reward one step later", minimum=0.0, maximum=1.0)
     learning_rate: float = option(3e-4, help="learning rate of Adam", minimum=0.0)
     anneal: bool = option(False, help="decay the learning rate linearly to zero over the run")
-    num_epochs: int = option(1, help="passes over each batch", minimum=1)
-    minibatch_size: int = option(0, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
-    batch_segments: int = option(1, help="segments of one update, in the async flow", minimum=1)
-    accumulate: int = option(1, help="split each minibatch into this many parts, to need less memory", minimum=1)
     max_grad_norm: float = option(0.5, help="gradient-norm clip; 0 disables it", minimum=0.0)
     reward_scale: float = option(1.0, help="rewards are multiplied by this before they are learnt from")
     normalise_obs: bool = option(True, help="normalise float observations to mean 0 and std 1")
     adam_eps: float = option(1e-5, help="epsilon of Adam", minimum=0.0)
     precision: str = option("float32", help="precision of forward passes in training", choices=("float32", "bfloat16"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentConfig(AlgorithmConfig):
+    """What algorithms have that learn from each segment once, in epochs of minibatches."""
+
+    num_epochs: int = option(1, help="passes over each batch", minimum=1)
+    minibatch_size: int = option(0, help="environment steps of one gradient step; 0: the whole batch", minimum=0)
+    batch_segments: int = option(1, help="segments of one update, in the async flow", minimum=1)
+    accumulate: int = option(1, help="split each minibatch into this many parts, to need less memory", minimum=1)
 
 
 C = TypeVar("C", bound=AlgorithmConfig)
@@ -126,6 +132,7 @@ class Algorithm(Generic[C]):
     Config: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
     needs_time: ClassVar[bool] = False  # minibatches are whole rows, because the loss looks along time
     default_flow: ClassVar[str] = "sync"
+    learns_from: ClassVar[str] = "segments"  # or, from replay: "transitions", "sequences"
 
     def __init__(self, config: C, *, num_agents: int = 1) -> None:
         """`num_agents`: of each env."""

@@ -12,15 +12,13 @@ every rank makes the same step.
 from __future__ import annotations
 
 import collections
-import contextlib
 import logging
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from ludus.data import nest as nests
 from ludus.data.nest import Nest
@@ -30,9 +28,8 @@ from ludus.errors import ConfigError, TrainingError
 from ludus.learn import ops
 from ludus.learn.algorithms.algorithm import Algorithm, Loss, View
 from ludus.learn.algorithms.minibatches import Parts, minibatches
-from ludus.learn.algorithms.optimiser import Optimiser
 from ludus.learn.algorithms.sample import Sample, SampleView
-from ludus.learn.networks.weights import load_weights, weights_of
+from ludus.learn.algorithms.trained_networks import Ranks, TrainedNetworks
 from ludus.learn.policies.policy import Policy
 
 __all__ = ["Learner", "Ranks", "Sample", "Update"]
@@ -41,17 +38,6 @@ _LOG = logging.getLogger(__name__)
 _FAR_ABOVE = 100.0  # times the clip
 _HARDLY_CHANGED = 1e-5  # kl of an update, in nats
 _MOST_FROZEN = 10
-
-
-class Ranks(Protocol):
-    """The other trainers. All of them call the same methods in the same order."""
-
-    rank: int
-    size: int
-
-    def sum_(self, tensor: torch.Tensor) -> None:
-        """Replace the tensor by its sum over all ranks."""
-        ...
 
 
 class Update(NamedTuple):
@@ -85,31 +71,18 @@ class Learner:
         self._value_scale = policy.value_scale
         self._value_targets: list[tuple[torch.Tensor, torch.Tensor]] = []  # of this update, and where they count
         self._rng = np.random.default_rng([seed, 0x1EA2])
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self.networks = algorithm.networks(self.policy)
-        for network in self._others().values():
-            network.to(device)
-        for network in self.networks.targets.values():
-            network.requires_grad_(False).eval()
-        self._trained: dict[str, nn.Module] = {"policy": self.policy, **self.networks.trained}
-        self._optimisers = {name: Optimiser(network, self._config) for name, network in self._trained.items()}
-
-    def _others(self) -> dict[str, nn.Module]:
-        """All networks but the policy."""
-        return {**self.networks.trained, **self.networks.targets}
+        self._trained = TrainedNetworks(algorithm, self.policy, seed=seed, device=device, ranks=ranks)
+        self.networks = self._trained.networks
 
     # --- learning
 
     def update(self, sample: Sample, *, progress: float = 0.0) -> Update:
         """Learn from a sample of NumPy arrays; `progress` is the fraction of the run that is over, for schedules."""
-        if self._config.anneal:
-            for optimiser in self._optimisers.values():
-                optimiser.set_learning_rate(self._config.learning_rate * (1.0 - min(progress, 1.0)))
+        self._trained.anneal(progress)
         whole = self._view(sample)
         tally = _Tally(None if sample.keys is None else torch.zeros(sample.segment.num_rows, device=self._device))
         batches = minibatches(self.algorithm, whole, self._targets(whole), self._rng)
-        with self._training():
+        with self._trained.training(self._rng):
             for parts in batches:
                 self._step(parts, tally)
                 self.num_gradient_steps += 1
@@ -135,7 +108,7 @@ class Learner:
                         f"{type(self.algorithm).__name__} has several losses, each with a step of its own: gradients "
                         "cannot be accumulated over parts of a minibatch. Set accumulate=1."
                     )
-                optimiser = self._optimisers[loss.network]
+                optimiser = self._trained.optimisers[loss.network]
                 if number == 0:
                     optimiser.zero_grad()
                 loss.value.backward()
@@ -179,35 +152,6 @@ class Learner:
             precision=self._config.precision,
             reduce=self._reduce,
         )
-
-    @contextlib.contextmanager
-    def _training(self) -> Iterator[None]:
-        """Models with modes are in that of training, and torch's rng (dropout) is seeded by the learner's own."""
-        if not self.policy.has_modes and not self.networks.trained:
-            yield
-            return
-        with torch.random.fork_rng(devices=[self._device] if self._device.type == "cuda" else []):
-            rank = self._ranks.rank if self._ranks is not None else 0
-            torch.manual_seed(int(self._rng.integers(1 << 62)) + rank)
-            for network in self._trained.values():
-                network.train()
-            try:
-                yield
-            finally:
-                for network in self._trained.values():
-                    network.eval()
-        self._share_statistics()
-
-    def _share_statistics(self) -> None:
-        """The mean over ranks of running statistics: each has seen its own rows, and all must act alike."""
-        if self._reduce is None:
-            return
-        for module in (module for network in self._trained.values() for module in network.modules()):
-            if isinstance(module, torch.nn.modules.batchnorm._NormBase):
-                for running in (module.running_mean, module.running_var):
-                    if running is not None:
-                        self._reduce(running)
-                        running.div_(self._ranks.size)  # type: ignore[union-attr]
 
     # --- metrics
 
@@ -292,28 +236,18 @@ class Learner:
 
     def save(self) -> dict[str, Nest]:
         """Everything needed to go on exactly from here, as a nest for the codec: all networks, optimisers and rng."""
-        saved: dict[str, Nest] = {
-            "weights": self.policy.weights(),
-            "optimiser": self._optimisers["policy"].save(),
+        return {
+            **self._trained.save(),
             "rng": save_rng(self._rng),
             "version": self.version,
             "num_gradient_steps": self.num_gradient_steps,
         }
-        if others := self._others():
-            saved["networks"] = {name: weights_of(network) for name, network in others.items()}
-            saved["optimisers"] = {name: self._optimisers[name].save() for name in self.networks.trained}
-        return saved
 
     def restore(self, saved: dict[str, Nest]) -> None:
-        self.policy.load_weights(saved["weights"])
-        self._optimisers["policy"].restore(saved["optimiser"])
+        self._trained.restore(saved)
         restore_rng(self._rng, saved["rng"])
         self.version = saved["version"]
         self.num_gradient_steps = saved["num_gradient_steps"]
-        for name, network in self._others().items():
-            load_weights(network, saved["networks"][name])
-        for name in self.networks.trained:
-            self._optimisers[name].restore(saved["optimisers"][name])
 
 
 class _Tally:

@@ -13,7 +13,7 @@ import torch
 from ludus.data import nest as nests
 from ludus.data.segment import Segment
 from ludus.errors import DataError
-from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig, View
+from ludus.learn.algorithms.algorithm import Algorithm, SegmentConfig, View
 from ludus.learn.algorithms.sample import SampleView
 
 __all__ = ["Parts", "minibatches"]
@@ -35,7 +35,7 @@ def minibatches(
 
 
 def _of_steps(
-    sample: SampleView, targets: dict[str, torch.Tensor], config: AlgorithmConfig, rng: np.random.Generator
+    sample: SampleView, targets: dict[str, torch.Tensor], config: SegmentConfig, rng: np.random.Generator
 ) -> Iterator[Parts]:
     """In a new order in each epoch."""
     segment = sample.segment
@@ -64,7 +64,7 @@ def _of_steps(
             yield [functools.partial(_step_view, sample, shuffled, part, total) for part in parts]
 
 
-def _total(num_own: int, config: AlgorithmConfig, sample: SampleView) -> float | None:
+def _total(num_own: int, config: SegmentConfig, sample: SampleView) -> float | None:
     """What the steps of a minibatch are divided by, where a plain mean will not do."""
     if sample.reduce is None and sample.weight is None and config.accumulate == 1 and num_own:
         return None

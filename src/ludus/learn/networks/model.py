@@ -32,13 +32,16 @@ from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.networks.encoder import IMAGE_ENCODERS, Encoder, is_image
 from ludus.learn.networks.mlp import POLICY_GAIN, VALUE_GAIN, dense
 from ludus.learn.networks.recurrent import Recurrent
+from ludus.learn.networks.stacked import SingleMLP
 from ludus.learn.networks.twin import TwinMLP
 
 __all__ = ["ActorCritic", "RecurrentActorCritic", "build_model"]
 
 
-def build_model(obs: Nest, num_outputs: int, config: NetworkConfig) -> Any:
+def build_model(obs: Nest, num_outputs: int, config: NetworkConfig, *, has_value: bool = True) -> Any:
     """A model for observations of this spec (of one row). torch's random state decides the weights it begins with.
+
+    Where nobody needs values (`has_value=False`), they cost nothing: they are 0, or made from the policy's features.
 
     Raises `ConfigError` if the configuration does not fit the observations, or a user's model not the contract.
     """
@@ -51,11 +54,15 @@ def build_model(obs: Nest, num_outputs: int, config: NetworkConfig) -> Any:
     shared = config.shared
     if shared is None:
         reads_images = config.encoder != "mlp" and any(is_image(leaf) for leaf in nests.leaves(obs))
-        shared = is_recurrent or reads_images or config.encoder in IMAGE_ENCODERS
+        shared = is_recurrent or reads_images or config.encoder in IMAGE_ENCODERS or not has_value
     if is_recurrent:
         return RecurrentActorCritic(obs, num_outputs, config)
-    if not shared and config.hidden != () and config.encoder in ("auto", "mlp") and _is_vector(obs):
-        return TwinMLP(obs.shape[0], num_outputs, config.hidden_for(obs.shape[0]), config.activation)
+    if config.hidden != () and config.encoder in ("auto", "mlp") and _is_vector(obs):
+        arguments = (obs.shape[0], num_outputs, config.hidden_for(obs.shape[0]), config.activation)
+        if not has_value:
+            return SingleMLP(*arguments)
+        if not shared:
+            return TwinMLP(*arguments)
     return ActorCritic(obs, num_outputs, config, shared=shared)
 
 

@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 __all__ = ["TwinMLP"]
@@ -56,6 +57,22 @@ class TwinMLP(nn.Module):
     def towers(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """Parameters of both towers along their first axis, and those of the value alone."""
         return [*self.weights, *self.biases], [self.value_weight, self.value_bias]
+
+    def place(self) -> int:
+        """Where the parameters are now; it changes when a learner moves them."""
+        return int(self.policy_weight.data_ptr())
+
+    def layers(self) -> list[list[tuple[NDArray[Any], NDArray[Any]]]]:
+        """Weight `[inputs, outputs]` and bias of each layer of each tower: arrays that share the parameters' memory."""
+        heads = [
+            (self.policy_weight.detach().numpy().T, self.policy_bias.detach().numpy()),
+            (self.value_weight.detach().numpy(), self.value_bias.detach().numpy()),
+        ]
+        pairs = [
+            (weight.detach().numpy(), bias.detach().numpy())
+            for weight, bias in zip(self.weights, self.biases, strict=True)
+        ]
+        return [[*((weight[tower], bias[tower]) for weight, bias in pairs), head] for tower, head in enumerate(heads)]
 
     @torch.no_grad()
     def values_only(self, obs: torch.Tensor) -> torch.Tensor:

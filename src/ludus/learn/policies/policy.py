@@ -44,6 +44,7 @@ class PolicySpec:
     normalise_returns: bool = False  # the network's values are in units of `Policy.value_scale`
     log_std: float = 0.0  # initial logarithm of the std of continuous actions
     head: str | None = None  # `module:Class` of a `Head`, made from the action; None: the one that fits the action
+    has_value: bool = True  # the model estimates values; where not, those of vectors have one tower only
 
 
 class Policy(nn.Module):
@@ -58,9 +59,13 @@ class Policy(nn.Module):
         self.head = _head(spec)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.model = models.build_model(spec.obs, self.head.num_outputs, spec.network)
+            self.model = models.build_model(spec.obs, self.head.num_outputs, spec.network, has_value=spec.has_value)
         self.state_spec: Nest = getattr(self.model, "state_spec", None)
         self.log_std = nn.Parameter(torch.full((self.head.num_free,), spec.log_std)) if self.head.num_free else None
+        # How much is explored: set by the learner and part of the weights, so that it reaches those who act.
+        self.exploration: torch.Tensor | None = None
+        if self.head.num_explore:
+            self.register_buffer("exploration", torch.zeros(self.head.num_explore))
         self.normaliser = Normaliser(spec.obs, spec.network) if spec.normalise_obs else None
         self.value_scale = ValueScale() if spec.normalise_returns else None
         self.has_modes = spec.network.model is not None  # ours have none
@@ -106,9 +111,14 @@ class Policy(nn.Module):
             outputs, value, state = self.model(obs, state, first)
         else:
             outputs, value = self.model(obs)
-        if self.log_std is not None:
-            outputs = torch.cat([outputs, self.log_std.expand(*outputs.shape[:-1], -1)], dim=-1)
+        common = [each for each in (self.log_std, self.exploration) if each is not None]
+        if common:
+            outputs = torch.cat([outputs, *(each.expand(*outputs.shape[:-1], -1) for each in common)], dim=-1)
         return outputs, value, state
+
+    def outputs(self, obs: Nest) -> Any:
+        """What the model alone gives for a policy without state: `params` without what is the same for all rows."""
+        return self.model(obs if self.normaliser is None else self.normaliser(obs))[0]
 
     def act(
         self,

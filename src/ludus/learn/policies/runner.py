@@ -1,6 +1,6 @@
 """The forward pass for choosing actions: NumPy in, NumPy out, no gradients.
 
-A small twin MLP runs in NumPy itself: for 64 rows a call into torch costs more than the arithmetic. Everything else
+A small MLP runs in NumPy itself: for 64 rows a call into torch costs more than the arithmetic. Everything else
 runs in torch. Either way a runner reads the policy's own weights, so it is never behind them.
 """
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ludus.data import nest as nests
 from ludus.data.nest import Nest
+from ludus.learn.networks.stacked import SingleMLP
 from ludus.learn.networks.twin import TwinMLP
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Runner(Protocol):
 
 def runner_for(policy: Policy) -> Runner:
     model = policy.model
-    if isinstance(model, TwinMLP) and max(model.hidden) <= 256:
+    if isinstance(model, TwinMLP | SingleMLP) and max(model.hidden) <= 256:
         return NumpyRunner(policy, model)
     return TorchRunner(policy)
 
@@ -66,9 +67,9 @@ def step(policy: Policy, obs: Nest, state: Nest, first: Any) -> tuple[Any, Any, 
 
 
 class NumpyRunner:
-    """The towers of a `TwinMLP`, on arrays that share the parameters' memory."""
+    """The towers of an MLP, on arrays that share the parameters' memory. Towers: the policy's, then the value's."""
 
-    def __init__(self, policy: Policy, model: TwinMLP) -> None:
+    def __init__(self, policy: Policy, model: TwinMLP | SingleMLP) -> None:
         self._whole = TorchRunner(policy)
         self._policy = policy
         self._model = model
@@ -81,18 +82,21 @@ class NumpyRunner:
         if len(obs) > MAX_NUMPY_ROWS:
             return self._whole(obs, state, first)
         h = self._run(0, obs)
-        if self._policy.log_std is not None:
-            log_std = np.broadcast_to(self._policy.log_std.detach().numpy(), (len(h), len(self._policy.log_std)))
-            h = np.concatenate([h, log_std], axis=1)
+        policy = self._policy
+        common = [each.detach().numpy() for each in (policy.log_std, policy.exploration) if each is not None]
+        if common:
+            h = np.concatenate([h, *(np.broadcast_to(each, (len(h), len(each))) for each in common)], axis=1)
         return h, state
 
     def values(self, obs: NDArray[Any]) -> NDArray[Any]:
         """Values [N] as `Policy.evaluate` has them."""
+        if isinstance(self._model, SingleMLP):
+            return np.zeros(len(obs), np.float32)
         return self._run(1, obs)[:, 0]
 
     def _run(self, tower: int, obs: NDArray[Any]) -> NDArray[Any]:
-        if self._place != self._model.policy_weight.data_ptr():  # a learner moves parameters to memory of its own
-            self._look()
+        if self._place != self._model.place():  # a learner moves parameters to memory of its own
+            self._towers, self._place = self._model.layers(), self._model.place()
         h = obs if self._policy.normaliser is None else self._policy.normaliser.scaled_numpy(obs)
         layers = self._towers[tower]
         last = len(layers) - 1
@@ -102,19 +106,6 @@ class NumpyRunner:
             if number < last:
                 _activate(h, self._model.activation)
         return h
-
-    def _look(self) -> None:
-        """Views of the parameters where they are now."""
-        model = self._model
-        heads = [
-            (_array(model.policy_weight).T, _array(model.policy_bias)),
-            (_array(model.value_weight), _array(model.value_bias)),
-        ]
-        pairs = [(_array(weight), _array(bias)) for weight, bias in zip(model.weights, model.biases, strict=True)]
-        self._towers = [
-            [*((weight[tower], bias[tower]) for weight, bias in pairs), head] for tower, head in enumerate(heads)
-        ]
-        self._place = model.policy_weight.data_ptr()
 
 
 def _activate(h: NDArray[Any], activation: str) -> None:
@@ -126,8 +117,3 @@ def _activate(h: NDArray[Any], activation: str) -> None:
 
 def _tensor(array: NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(array))
-
-
-def _array(parameter: torch.Tensor) -> NDArray[Any]:
-    array: NDArray[Any] = parameter.detach().numpy()
-    return array

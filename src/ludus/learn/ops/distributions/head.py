@@ -20,12 +20,14 @@ class Head(Protocol):
 
     Actions are chosen with NumPy, from `params` of shape `[N, num_params]`, and learnt from with torch, where any
     leading axes do. A model gives `num_outputs` numbers for each row; `num_free` more are the same for all rows and
-    belong to the policy, which appends them: `num_params == num_outputs + num_free`. A `mask` `[..., choices]` is
-    true for what is allowed, and has at least one such choice in each row.
+    belong to the policy, which appends them, and so are `num_explore` more that say how much is explored and are set
+    by the algorithm: `num_params == num_outputs + num_free + num_explore`. A `mask` `[..., choices]` is true for what
+    is allowed, and has at least one such choice in each row.
     """
 
     num_outputs: int
     num_free: int
+    num_explore: int = 0
     num_params: int
 
     def choose(
