@@ -95,6 +95,6 @@ class ReplayAlgorithm(Algorithm[R]):
         """What the policy's head explores by, after so many steps of envs; as many numbers as `Head.num_explore`."""
         return ()
 
-    def losses(self, view: ReplayView) -> Iterator[Loss]:  # type: ignore[override]  # another learner calls it
+    def losses(self, view: ReplayView) -> Iterator[Loss]:
         """One for each step of an optimiser, in order. The parameters of `Loss.network` alone are moved."""
         raise NotImplementedError(f"{type(self).__name__} must define losses")
