@@ -27,8 +27,8 @@ from ludus.discovery import names as naming
 from ludus.envs import registry as envs_by_name
 from ludus.experiment.config import Config
 from ludus.experiment.flows.async_ import AsyncFlow
-from ludus.experiment.flows.replay import QueueFeed, ReplayFlow, SourceFeed
 from ludus.experiment.flows.remote_source import RemoteSource
+from ludus.experiment.flows.replay import QueueFeed, ReplayFlow, SourceFeed
 from ludus.experiment.flows.sync import EmbeddedSource, Source, SyncFlow
 from ludus.experiment.game_evaluation import GameEvaluation
 from ludus.experiment.replay import make_replay
@@ -129,8 +129,10 @@ def exponents(config: Config, env: EnvSpec) -> NDArray[np.float32] | None:
 def make_learner(config: Config, policy: Policy, *, num_agents: int = 1, ranks: Ranks | None = None) -> AnyLearner:
     check_device(config.train.device)
     algorithm = make_algorithm(config, num_agents)
-    kind = ReplayLearner if isinstance(algorithm, ReplayAlgorithm) else Learner
-    return kind(algorithm, policy, seed=config.train.seed, ranks=ranks, device=config.train.device)
+    settings: dict[str, Any] = {"seed": config.train.seed, "ranks": ranks, "device": config.train.device}
+    if isinstance(algorithm, ReplayAlgorithm):
+        return ReplayLearner(algorithm, policy, **settings)
+    return Learner(algorithm, policy, **settings)
 
 
 def check_device(name: str) -> None:
@@ -172,7 +174,7 @@ def embedded(
     agents = groups[0].spec.agents
     flow: Flow
     if isinstance(learner, ReplayLearner):
-        replay = make_replay(config, groups[0].spec, learner)
+        replay = make_replay(config, groups[0].spec, learner, segment_steps=segment_steps(config))
         flow = ReplayFlow(SourceFeed(EmbeddedSource(simulator)), replay, learner, num_agents=len(agents))
     else:
         flow = SyncFlow(EmbeddedSource(simulator), learner, num_agents=len(agents))
@@ -319,7 +321,7 @@ class TrainerFactory:
                 if fifo is None
                 else QueueFeed(fifo, waits_for=waits_for)
             )
-            replay = make_replay(config, self.env, learner, rank=rank)
+            replay = make_replay(config, self.env, learner, segment_steps=segment_steps(config), rank=rank)
             return ReplayFlow(feed, replay, learner, publish=publish, ranks=ranks, num_agents=num_agents)
         if fifo is None:
             source = self._source(rank, policy, publish)
