@@ -72,6 +72,7 @@ class ReplayView:
     batch: Transitions | None = None  # `[B]`, where `learns_from` is "transitions"
     segment: Segment | None = None  # `[T, B]`, where it is "sequences"
     weight: Any = None  # `[B]` importance of each row, at most 1; `None`: all the same
+    num_steps: int = 0  # gradient steps before this one
     share: float = 1.0  # of this trainer in a mean over all ranks
     generator: Any = None  # torch's, for all that is random: a resumed run draws the same
 
@@ -95,6 +96,6 @@ class ReplayAlgorithm(Algorithm[R]):
         """What the policy's head explores by, after so many steps of envs; as many numbers as `Head.num_explore`."""
         return ()
 
-    def losses(self, view: ReplayView) -> Iterator[Loss]:  # type: ignore[override]  # another learner calls it
+    def losses(self, view: ReplayView) -> Iterator[Loss]:
         """One for each step of an optimiser, in order. The parameters of `Loss.network` alone are moved."""
         raise NotImplementedError(f"{type(self).__name__} must define losses")
