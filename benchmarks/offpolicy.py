@@ -30,11 +30,11 @@ GIVE_UP_S = 300.0
 WARM_STEPS = 1000  # before the steps of a rate are timed; as in offpolicy_contestants/progress.py
 
 # ---- Our command lines. `--steps N --json --seed S --project DIR` are added to each. ---------------------------------
+SHARED = "--num-envs 1 --hidden 256,256 --activation relu --min-size 500 --eval-episodes 0"
 RATES = {
-    "sac": "train sac Pendulum-v1 --num-envs 1 --batch-size 256 --updates-per-step 1 --hidden 256,256 --min-size 500"
-    " --eval-episodes 0",
-    "dqn": "train dqn CartPole-v1 --num-envs 1 --batch-size 128 --updates-per-step 0.25 --hidden 256,256 --min-size 500"
-    " --eval-episodes 0",
+    "sac": f"train sac Pendulum-v1 --batch-size 256 --updates-per-step 1 {SHARED}",
+    # Without what the peers' DQN does not compute, either; the target network is copied every 500 steps.
+    "dqn": f"train dqn CartPole-v1 --batch-size 128 --updates-per-step 0.25 --no-double --target-every 125 {SHARED}",
 }
 TIMES = {
     "pendulum": "train sac Pendulum-v1 --stop-at-return -180",

@@ -43,6 +43,7 @@ class Library(NamedTuple):
 
 LIBRARIES = {
     "ludus": Library(".venv", "with_ludus.py", {"process": ["process"], "service": ["client"]}),
+    "ludus-fresh": Library(".venv", "with_ludus.py", {"process": ["process-fresh"]}),
     "cpprb": Library(".venv-peers-replay", "with_cpprb.py", {"process": []}),
     "torchrl": Library(".venv-peers-replay", "with_torchrl.py", {"process": []}),
     "tianshou": Library(".venv-peers-replay", "with_tianshou.py", {"process": []}),
@@ -76,6 +77,7 @@ class Ratio(NamedTuple):
     row: Row
     peer: str
     bar: float | None
+    ours: str = "ludus"
 
 
 def ratios_of(peer: str, num_clients: int) -> list[Ratio]:
@@ -93,7 +95,10 @@ def ratios_of(peer: str, num_clients: int) -> list[Ratio]:
             full = f"service_{name}_vs_{peer}" if num_clients else f"{name}_vs_{peer}"
             full += "_28kb" if size == "28KB" else ""
             full += f"_{num_clients}" if num_clients > 1 else ""
-            found.append(Ratio(full, Row(size, kind, num_clients, operation), peer, bar))
+            row = Row(size, kind, num_clients, operation)
+            found.append(Ratio(full, row, peer, bar))
+            if peer == "cpprb" and operation == "sample":
+                found.append(Ratio(f"{full}_fresh", row, peer, None, ours="ludus-fresh"))
     return found
 
 
@@ -235,7 +240,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         contest.run()
     ratios = {}
     for ratio in RATIOS:
-        ours, theirs = contest.rate(ratio.row, "ludus"), contest.rate(ratio.row, ratio.peer)
+        ours, theirs = contest.rate(ratio.row, ratio.ours), contest.rate(ratio.row, ratio.peer)
         if ours and theirs:
             ratios[ratio.name] = round(ours / theirs, 3)
     return {

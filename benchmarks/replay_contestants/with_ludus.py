@@ -1,6 +1,7 @@
 """Ludus: a `FlatReplay` in the caller's process; across processes, a service and its clients.
 
-with_ludus.py process
+with_ludus.py process             samples go into arrays that are used in turns, as by default
+with_ludus.py process-fresh       samples go into new arrays, as those of its peers do
 with_ludus.py server small uniform
 with_ludus.py client
 """
@@ -18,14 +19,15 @@ EXPONENT = 0.6  # of priorities, as in all contestants
 
 
 # ---- What Ludus is called here: only these three functions know its names. ------------------------------------------
-def make_table(size: str, kind: str, num_slots: int) -> Any:
+def make_table(size: str, kind: str, num_slots: int, *, num_buffers: int) -> Any:
     """Has `insert(batch)`, `sample(n) -> (batch, keys, probabilities)` and `update_priorities(keys, priorities)`."""
-    from ludus.services.buffer.flat_replay import FlatReplay
-    from ludus.services.buffer.selectors import Prioritised, Uniform
+    from ludus.data.spec import ArraySpec
+    from ludus.services.buffer import flat_replay, selectors, table
 
-    sampler = Prioritised(exponent=EXPONENT) if kind == "prioritised" else Uniform()
-    spec = {name: np.zeros(shape, dtype) for name, (shape, dtype) in FIELDS[size].items()}
-    return FlatReplay(spec, num_slots, sampler=sampler, folder=None)
+    sampler = selectors.Prioritised(exponent=EXPONENT) if kind == "prioritised" else selectors.Uniform()
+    settings = table.TableSettings(sampler=sampler)
+    spec = {name: ArraySpec(shape, np.dtype(dtype)) for name, (shape, dtype) in FIELDS[size].items()}
+    return flat_replay.FlatReplay(spec, settings, num_slots=num_slots, num_buffers=num_buffers)
 
 
 def start_service(size: str, kind: str, num_slots: int) -> tuple[Any, Any]:
@@ -47,7 +49,8 @@ class Ludus:
         if "address" in order:
             self._table = connect(order["address"], order["size"])
         else:
-            self._table = make_table(order["size"], order["kind"], CAPACITY[order["size"]])
+            num_buffers = 0 if sys.argv[1] == "process-fresh" else 2
+            self._table = make_table(order["size"], order["kind"], CAPACITY[order["size"]], num_buffers=num_buffers)
         self._flush = getattr(self._table, "flush", None)
 
     def prepare(self, batch: Batch) -> Batch:
