@@ -37,7 +37,7 @@ from ludus.learn.algorithms.algorithm import Algorithm, SegmentConfig
 from ludus.learn.algorithms.learner import Learner, Ranks
 from ludus.learn.policies.policy import Policy, PolicySpec
 from ludus.models.versions.store import VersionStore
-from ludus.services.buffer.fifo import FifoBuffer
+from ludus.services.buffer.nest_buffer import NestBuffer
 from ludus.services.simulator.chooser import InlineChooser
 from ludus.services.simulator.simulator import Simulator
 from ludus.services.trainer import freed_memory
@@ -203,7 +203,7 @@ class Weights(HostedService, Protocol):
 class Buffer(HostedService, Protocol):
     """The segments that others push by calls, for a trainer to take."""
 
-    fifo: FifoBuffer
+    buffer: NestBuffer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +246,7 @@ class TrainerFactory:
             batch_segments = config.algorithm.batch_segments * rows
             buffer = self.make_buffer(max(config.train.queue * rows, batch_segments))
             flow = AsyncFlow(
-                buffer.fifo,
+                buffer.buffer,
                 learner,
                 publish=publish or _publish_nothing,
                 batch_segments=batch_segments,
