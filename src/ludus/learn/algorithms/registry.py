@@ -18,6 +18,8 @@ _HOMES = {
     "impala": ("impala", "Impala"),
     "appo": ("appo", "APPO"),
     "dqn": ("dqn", "DQN"),
+    "apex": ("apex", "Apex"),
+    "r2d2": ("r2d2", "R2D2"),
 }
 NAMES = tuple(_HOMES)
 

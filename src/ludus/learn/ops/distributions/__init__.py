@@ -17,20 +17,27 @@ from ludus.learn.ops.distributions.categorical import Categorical, MultiCategori
 from ludus.learn.ops.distributions.epsilon_greedy import EpsilonGreedy
 from ludus.learn.ops.distributions.gaussian import DiagGaussian, SquashedGaussian
 from ludus.learn.ops.distributions.head import FORBIDDEN, Head
+from ludus.learn.ops.distributions.returns import CategoricalReturns, QuantileReturns
 
 __all__ = [
     "FORBIDDEN",
     "Categorical",
+    "CategoricalReturns",
     "DiagGaussian",
     "EpsilonGreedy",
     "Head",
     "MultiCategorical",
+    "QuantileReturns",
     "SquashedGaussian",
     "head_for",
     "named_head",
 ]
 
-_BY_NAME: dict[str, Callable[..., Head]] = {"epsilon_greedy": EpsilonGreedy}
+_BY_NAME: dict[str, Callable[..., Head]] = {
+    "epsilon_greedy": EpsilonGreedy,
+    "categorical_returns": CategoricalReturns,
+    "quantile_returns": QuantileReturns,
+}
 
 
 def head_for(action: ActionSpec, *, squash: bool = False) -> Head:
