@@ -19,6 +19,8 @@ _HOMES = {
     "appo": ("appo", "APPO"),
     "dqn": ("dqn", "DQN"),
     "sac": ("sac", "SAC"),
+    "apex": ("apex", "Apex"),
+    "r2d2": ("r2d2", "R2D2"),
 }
 NAMES = tuple(_HOMES)
 

@@ -18,16 +18,19 @@ from ludus.learn.ops.distributions.epsilon_greedy import EpsilonGreedy
 from ludus.learn.ops.distributions.explored_categorical import ExploredCategorical
 from ludus.learn.ops.distributions.gaussian import DiagGaussian, SquashedGaussian
 from ludus.learn.ops.distributions.head import FORBIDDEN, Head
+from ludus.learn.ops.distributions.returns import CategoricalReturns, QuantileReturns
 from ludus.learn.ops.distributions.tanh_gaussian import TanhGaussian
 
 __all__ = [
     "FORBIDDEN",
     "Categorical",
+    "CategoricalReturns",
     "DiagGaussian",
     "EpsilonGreedy",
     "ExploredCategorical",
     "Head",
     "MultiCategorical",
+    "QuantileReturns",
     "SquashedGaussian",
     "TanhGaussian",
     "head_for",
@@ -38,6 +41,8 @@ _BY_NAME: dict[str, Callable[..., Head]] = {
     "epsilon_greedy": EpsilonGreedy,
     "explored_categorical": ExploredCategorical,
     "tanh_gaussian": TanhGaussian,
+    "categorical_returns": CategoricalReturns,
+    "quantile_returns": QuantileReturns,
 }
 
 
