@@ -79,7 +79,7 @@ _ABSENT = {
 }
 
 _ALGORITHMS = """
-dqn ddqn double_dqn rainbow c51 qr_dqn qrdqn iqn r2d2 apex ape_x sac td3 ddpg trpo tqc crossq redq droq ars es her cql
+dqn ddqn double_dqn rainbow c51 qr_dqn qrdqn iqn r2d2 apex ape_x ddpg trpo tqc crossq redq droq ars es her cql
 iql bc marwil dreamer dreamerv3 muzero alphazero mappo ippo qmix vdn maddpg ppg pqn reinforce vpg acer acktr
 """
 OTHER_ALGORITHMS = frozenset(_ALGORITHMS.split())

@@ -18,6 +18,7 @@ _HOMES = {
     "impala": ("impala", "Impala"),
     "appo": ("appo", "APPO"),
     "sac": ("sac", "SAC"),
+    "td3": ("td3", "TD3"),
 }
 NAMES = tuple(_HOMES)
 

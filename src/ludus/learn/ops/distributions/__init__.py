@@ -17,6 +17,7 @@ from ludus.learn.ops.distributions.categorical import Categorical, MultiCategori
 from ludus.learn.ops.distributions.explored_categorical import ExploredCategorical
 from ludus.learn.ops.distributions.gaussian import DiagGaussian, SquashedGaussian
 from ludus.learn.ops.distributions.head import FORBIDDEN, Head
+from ludus.learn.ops.distributions.noisy_tanh import NoisyTanh
 from ludus.learn.ops.distributions.tanh_gaussian import TanhGaussian
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "ExploredCategorical",
     "Head",
     "MultiCategorical",
+    "NoisyTanh",
     "SquashedGaussian",
     "TanhGaussian",
     "head_for",
@@ -34,6 +36,7 @@ __all__ = [
 
 _BY_NAME: dict[str, Callable[..., Head]] = {
     "explored_categorical": ExploredCategorical,
+    "noisy_tanh": NoisyTanh,
     "tanh_gaussian": TanhGaussian,
 }
 
