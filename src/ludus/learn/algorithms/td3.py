@@ -72,8 +72,8 @@ class TD3(ReplayAlgorithm[TD3Config]):
         with torch.no_grad():
             obs, next_obs = policy.scaled(batch.obs), policy.scaled(batch.next_obs)
             next_unit = networks.targets["policy_target"](next_obs)[0].tanh()
-            noise = torch.empty_like(next_unit).normal_(generator=view.generator).mul_(config.target_noise)
-            next_unit += noise.clamp_(-config.target_noise_clip, config.target_noise_clip)
+            noise = torch.empty(next_unit.shape, device=next_unit.device).normal_(generator=view.generator)
+            next_unit += (noise * config.target_noise).clamp_(-config.target_noise_clip, config.target_noise_clip)
             best = networks.targets["critics_target"](next_obs, next_unit.clamp_(-1.0, 1.0)).amin(0)
             target = batch.reward + batch.discount * best
             unit = head.bounds.to_unit(batch.action)
