@@ -101,7 +101,7 @@ _ABSENT = {
 }
 
 _ALGORITHMS = """
-iqn sac td3 ddpg trpo tqc crossq redq droq ars es her cql
+iqn ddpg trpo tqc crossq redq droq ars es her cql
 iql bc marwil dreamer dreamerv3 muzero alphazero mappo ippo qmix vdn maddpg ppg pqn reinforce vpg acer acktr
 """
 OTHER_ALGORITHMS = frozenset(_ALGORITHMS.split())

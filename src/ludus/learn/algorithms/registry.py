@@ -21,6 +21,7 @@ _HOMES = {
     "sac": ("sac", "SAC"),
     "apex": ("apex", "Apex"),
     "r2d2": ("r2d2", "R2D2"),
+    "td3": ("td3", "TD3"),
 }
 NAMES = tuple(_HOMES)
 
