@@ -45,14 +45,16 @@ def test_as_many_gradient_steps_are_made_as_steps_pay_for(
 
 @pytest.mark.parametrize("algorithm", ["dqn", "r2d2"])
 def test_spread_over_simulators_the_ratio_holds_while_one_is_killed(algorithm: str, tmp_path: Path) -> None:
-    settings = {**QUICK, "updates_per_step": 0.1, "simulators": 2, "steps": 30_000, "capacity": 5_000}
-    settings |= {"checkpoint_seconds": 3600, "num_steps": 10}
-    child = runs.start(runs.train, algorithm, "CartPole-v1", {**settings, "trial": "t", "project": str(tmp_path)})
-    metrics = tmp_path / "t" / "metrics.jsonl"
-    runs.wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 2, timeout_s=120)
-    os.kill(runs.pid_of(tmp_path / "t", "simulator/0"), signal.SIGKILL)
-    child.join(300)
-    assert child.exitcode == 0
+    settings = {**QUICK, "updates_per_step": 0.1, "simulators": 2, "steps": 30_000, "capacity": 5_000, "num_steps": 10}
+    killed: list[int] = []
+
+    def kill_one(step: int, values: dict[str, float]) -> None:
+        if not killed:
+            killed.append(runs.pid_of(tmp_path / "t", "simulator/0"))
+            os.kill(killed[0], signal.SIGKILL)
+
+    training.train(algorithm, "CartPole-v1", trial="t", project=str(tmp_path), on_progress=kill_one, **settings)
+    assert killed
     sampled, inserted = (last(tmp_path / "t", f"count/replay_{name}") for name in ("sampled", "inserted"))
     per_item = 1 if algorithm == "dqn" else 16  # a sequence begins with each segment
     ratio = 0.1 * 32 * per_item

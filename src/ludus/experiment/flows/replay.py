@@ -181,16 +181,21 @@ class ReplayFlow:
         self._held: Collected | None = None  # until every rank has one
         self._before = feed.seconds()
         self._published = -float("inf")
+        self._published_version: int | None = None
+        self._is_changed = False
         self.doing = ""
 
     def turn(self, progress: float) -> Report | None:
         began = time.perf_counter()
-        self._learner.explore(self._num_steps, progress)
+        if self._published_version is None:  # what it begins with is published before it begins
+            self._published_version = self._learner.version
+        self._is_changed |= self._learner.explore(self._num_steps, progress)
         collected = self._collect()
         num_steps = 0
         if collected is not None:
             self._replay.insert(collected.segment, collected.stream)
             self._learner.observe(collected.segment, collected.stream)
+            self._is_changed = True
             num_steps = self._sum(collected.segment.num_env_steps(self._num_agents))
             self._num_steps += num_steps
         num_batches = self._decide(self._replay.num_ready(_MOST_BATCHES))
@@ -249,8 +254,12 @@ class ReplayFlow:
         if self._publish is None or time.perf_counter() - self._published < every_s:
             return
         self.doing = "publish"
+        # Scales and exploration are part of the weights, and change without an update, too.
+        if self._is_changed and self._learner.version == self._published_version:
+            self._learner.version += 1
         self._publish(self._learner)
-        self._published = time.perf_counter()
+        self._published, self._published_version = time.perf_counter(), self._learner.version
+        self._is_changed = False
 
     def save(self) -> Nest:
         return {"feed": self._feed.save(), "replay": self._replay.save(), "num_steps": self._num_steps}

@@ -12,7 +12,7 @@ from ludus.errors import ConfigError
 from ludus.learn import ops
 from ludus.learn.algorithms.algorithm import Loss
 from ludus.learn.algorithms.dqn import DQN, DQNConfig
-from ludus.learn.algorithms.replay_algorithm import ReplayView
+from ludus.learn.algorithms.replay_algorithm import ReplayItems, ReplayView
 from ludus.learn.ops import value_errors
 from ludus.options import option
 
@@ -29,12 +29,12 @@ __all__ = ["R2D2", "R2D2Config"]
 
 @dataclass(frozen=True, kw_only=True)
 class R2D2Config(DQNConfig):
+    num_steps: int = option(20, help="steps of each environment between updates; a sequence starts there", minimum=1)
     batch_size: int = option(32, help="transitions, or sequences, of one gradient step", minimum=1)
     n_step: int = option(3, help="steps of rewards in a target", minimum=1)
     prioritised: bool = option(True, help="draw by the size of the last error instead of uniformly")
     sequence_length: int = option(40, help="steps of a sequence, those of burn_in included", minimum=2)
     burn_in: int = option(10, help="first steps of a sequence, from which only the state is computed", minimum=0)
-    period: int = option(20, help="steps from the beginning of one sequence to that of the next", minimum=1)
     eta: float = option(
         0.9,
         help="priority of a sequence: this much of its largest error, the rest of the mean",
@@ -62,6 +62,10 @@ class R2D2(DQN[R2D2Config]):
         if network.recurrent == "none" and network.model is None:
             network = dataclasses.replace(network, recurrent="lstm")
         return super().policy_spec(env, network)
+
+    def items(self) -> ReplayItems:
+        config = self.config
+        return ReplayItems(kind="sequence", length=config.sequence_length - config.burn_in, burn_in=config.burn_in)
 
     def losses(self, view: ReplayView) -> Iterator[Loss]:
         segment, policy = view.segment, view.networks.policy

@@ -66,17 +66,23 @@ class ReplayLearner:
         self._share = 1.0 if ranks is None else 1.0 / ranks.size
         self._rng = np.random.default_rng([seed, 0x1EA2])
         self._generator = torch.Generator(device).manual_seed(seed + (0 if ranks is None else ranks.rank))
+        self._explored_by: tuple[float, ...] | None = None
         self._rewards = RewardScale(self._config.gamma) if self._config.normalise_rewards else None
         self._trained = TrainedNetworks(algorithm, self.policy, seed=seed, device=device, ranks=ranks)
         self.networks = self._trained.networks
 
     # --- what is collected
 
-    def explore(self, num_steps: int, progress: float) -> None:
-        """Set how much the policy explores, after so many steps of envs."""
-        if self.policy.exploration is not None:
-            values = self.algorithm.exploration(num_steps, progress)
-            self.policy.exploration.copy_(torch.tensor(values, dtype=torch.float32))
+    def explore(self, num_steps: int, progress: float) -> bool:
+        """Set how much the policy explores, after so many steps of envs; whether that is a change."""
+        if self.policy.exploration is None:
+            return False
+        values = self.algorithm.exploration(num_steps, progress)
+        if values == self._explored_by:
+            return False
+        self.policy.exploration.copy_(torch.tensor(values, dtype=torch.float32))
+        self._explored_by = values
+        return True
 
     def observe(self, segment: Segment, stream: str) -> None:
         """Take the scales of what was collected, before it is learnt from. `stream` names who plays."""
@@ -203,6 +209,7 @@ class ReplayLearner:
 
     def restore(self, saved: dict[str, Nest]) -> None:
         self._trained.restore(saved)
+        self._explored_by = None
         restore_rng(self._rng, saved["rng"])
         self._generator.set_state(torch.from_numpy(np.array(saved["generator"])))
         if self._rewards is not None:
