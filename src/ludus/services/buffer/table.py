@@ -340,7 +340,7 @@ class Table:
         keys = np.asarray(keys, np.int64)
         priorities = self.check_priorities(priorities, len(keys))
         slots = keys % self.num_slots
-        live = self._items.key.take(slots) == keys
+        live = self._items.live(keys)
         num = int(np.count_nonzero(live))
         if num < len(keys):
             keys, slots, priorities = keys[live], slots[live], priorities[live]
@@ -355,8 +355,8 @@ class Table:
             selector.update(keys, slots)
         return num
 
-    def remove(self, keys: Ints, *, is_evicted: bool = False) -> int:
-        """Take items out; keys that are gone are ignored. How many were there. `is_evicted`: count them as such."""
+    def remove(self, keys: Ints) -> int:
+        """Take items out; keys that are gone are ignored. How many were there."""
         keys = np.asarray(keys, np.int64)
         if not len(keys):
             return 0
@@ -365,10 +365,16 @@ class Table:
             keys = _distinct(keys)
         if len(keys):
             self._drop(keys, keys % self.num_slots)
-            if is_evicted:
-                self._num_evicted += len(keys)
-            else:
-                self._num_removed += len(keys)
+            self._num_removed += len(keys)
+            self._commit()
+        return len(keys)
+
+    def evict(self, keys: Ints) -> int:
+        """`remove` for the owner, whose data goes: counted as what the remover takes. The keys are distinct."""
+        keys = keys[self._items.live(keys)]
+        if len(keys):
+            self._drop(keys, keys % self.num_slots)
+            self._num_evicted += len(keys)
             self._commit()
         return len(keys)
 

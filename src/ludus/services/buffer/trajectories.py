@@ -132,6 +132,7 @@ class TrajectoryStore:
         self._entries, self._states = entries, states
         self._header: Ints = header.arrays["header"][0]
         self._streams: dict[str, StreamRows] = {}
+        self._obs = [(name, leaf.shape, spec.is_stack(leaf)) for name, leaf in spec.obs_columns.items()]
         self._reader = TrajectoryReader(spec, entries, states, num_buffers=num_buffers)
 
     @classmethod
@@ -245,8 +246,10 @@ class TrajectoryStore:
 
     def _check(self, segment: Segment) -> None:
         columns = self._entries.spec
-        for name, leaf in zip(self.spec.obs_columns, self._leaves(segment.obs), strict=True):
-            shape = self.spec.obs_columns[name].shape
+        leaves = self._leaves(segment.obs)
+        if len(leaves) != len(self._obs):
+            raise DataError(f"an observation has {len(leaves)} arrays, not {len(self._obs)}; nothing was inserted")
+        for (name, shape, _), leaf in zip(self._obs, leaves, strict=True):
             if np.shape(leaf)[2:] != shape:
                 raise DataError(f"{name} is {np.shape(leaf)[2:]} for each row, not {shape}; nothing was inserted")
         if np.shape(segment.action)[2:] != columns["action"].shape:
@@ -271,7 +274,7 @@ class TrajectoryStore:
         overwritten = np.arange(oldest, max(oldest, end - self.num_entries))
         if len(overwritten):
             for table in self.tables.values():
-                table.remove(overwritten, is_evicted=True)
+                table.evict(overwritten)
             self._entries.write(start, {"key": np.full(end - start, -1)})
 
     def _write_keys(self, start: int, end: int) -> None:
@@ -302,9 +305,9 @@ class TrajectoryStore:
         if spec.state is not None:
             made["state"] = np.full(len(keys), -1)
         stacked: dict[str, NDArray[Any]] = {}
-        for (name, leaf_spec), leaf in zip(spec.obs_columns.items(), self._leaves(segment.obs), strict=True):
+        for (name, _, is_stack), leaf in zip(self._obs, self._leaves(segment.obs), strict=True):
             array = np.asarray(leaf)
-            if spec.is_stack(leaf_spec):
+            if is_stack:
                 stacked[name] = array
                 array = array[:, :, -1]
             made[name] = rows(array, entries.step)
@@ -358,7 +361,7 @@ class TrajectoryStore:
         lost = owners.take(slots)
         for name, table in self.tables.items():
             if self.kinds[name].kind == "sequence":
-                table.remove(lost, is_evicted=True)
+                table.evict(lost)
         owners[slots] = -1
         named = [name for name in self._states.spec if name != "owner"]
         for name, leaf in zip(named, self._leaves(segment.state), strict=True):
@@ -392,7 +395,7 @@ class TrajectoryStore:
             is_whole = self._reader.has_frames(keys)
             if is_whole.all():
                 break
-            table.remove(keys[~is_whole], is_evicted=True)
+            table.evict(np.unique(keys[~is_whole]))
             more = table.sample(n - int(is_whole.sum()), rng)
             keys = np.concatenate((keys[is_whole], more.keys))
             probabilities = np.concatenate((probabilities[is_whole], more.probabilities))
@@ -461,7 +464,7 @@ class TrajectoryStore:
             if self._states is not None and self.kinds[name].kind == "sequence":
                 number = self._entries.arrays["state"].take(keys % self.num_entries)
                 is_there &= self._states.arrays["owner"].take(number % self._states.num_slots) == keys
-            table.remove(keys[~is_there], is_evicted=True)
+            table.evict(keys[~is_there])
 
 
 def _mapped(folder: Path) -> Callable[[str, Any, tuple[int, ...]], NDArray[Any]]:

@@ -30,6 +30,8 @@ __all__ = ["Entries", "Links", "StreamRows"]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 _NONE: Ints = np.empty(0, np.int64)
+_NO_REWARDS: NDArray[np.float32] = np.empty(0, np.float32)
+_NO_FLAGS: NDArray[np.uint8] = np.empty(0, np.uint8)
 
 
 @dataclass(kw_only=True)
@@ -72,6 +74,8 @@ class StreamRows:
         self._row: Ints = _NONE
         self._key: Ints = _NONE
         self._pending: Bools = np.zeros((num_tables, 0), np.bool_)
+        self._is_even = False  # as many of each row, and at least one
+        self._grid: tuple[int, Ints, Ints] | None = None  # steps and rows of a plain segment of so many steps
 
     # -- what a segment adds
 
@@ -81,6 +85,9 @@ class StreamRows:
         if num_rows != self.num_rows:
             raise DataError(f"the stream has {self.num_rows} rows, this segment {num_rows}; nothing was inserted")
         self._forget(oldest)
+        is_plain = not has_ghosts and self._is_plain(segment)
+        if is_plain:
+            return self._plan_plain(segment)
         active, first = np.asarray(segment.active), np.asarray(segment.first)
         terminated, truncated = np.asarray(segment.terminated), np.asarray(segment.truncated)
         acts, done = active[:-1], terminated | truncated
@@ -90,53 +97,71 @@ class StreamRows:
         reward = np.asarray(segment.reward, np.float32)
         stored = np.zeros((num_steps + 1, num_rows), np.bool_)
         stored[:-1] = acts
-        folded: tuple[Any, Any, Any] = (_NONE, np.empty(0, np.float32), np.empty(0, np.uint8))
-        is_plain = bool(acts.all()) and not done.any() and not self._is_first.any()
-        if is_plain:
-            is_first = first[:-1]
-            flags[:-1] |= is_first * np.uint8(FIRST)
-            gap = None
-            if has_ghosts:
-                gap = np.zeros_like(stored)
-                gap[0] = self._has_waited
-            self._has_waited[:] = False
-        else:
-            void = first[0] & first[1]
-            ends = first[1:] & ~done & ~acts
-            final = np.zeros_like(stored)
-            final[:-1] = ends & ~first[:-1]
-            final[-1] = done[-1]
-            final &= ~void
-            waits = ~acts & ~ends & ~void
-            is_linked &= ~void
-            kept, before = self._kept(final, acts, first, is_linked)
-            stored |= kept
-            if waits.any():
-                reward, folded = self._fold(waits, acts, first, reward, flags, is_linked)
-            folded = self._cut_off(kept, before, flags, folded)
-            flags *= stored
-            is_first, gap = self._mark(stored, first, waits, void)
-            flags |= is_first * np.uint8(FIRST)
+        folded: tuple[Any, Any, Any] = (_NONE, _NO_REWARDS, _NO_FLAGS)
+        void = first[0] & first[1] & ~acts.any(0)
+        ends = first[1:] & ~done & ~acts
+        final = np.zeros_like(stored)
+        final[:-1] = ends & ~first[:-1]
+        final[-1] = done[-1]
+        final &= ~void
+        waits = ~acts & ~ends & ~void
+        is_linked &= ~void
+        kept, before = self._kept(final, acts, first, is_linked)
+        stored |= kept
+        if waits.any():
+            reward, folded = self._fold(waits, acts, first, reward, flags, is_linked)
+        folded = self._cut_off(kept, before, flags, folded)
+        flags *= stored
+        is_first, gap = self._mark(stored, first, waits, void)
+        flags |= is_first * np.uint8(FIRST)
         ghosts = None
         if has_ghosts:
-            assert gap is not None
             begins = np.zeros_like(stored)
             rows = np.flatnonzero(~is_linked & stored.any(0))
             begins[stored[:, rows].argmax(0), rows] = True
             ghosts = stored & ((flags & FIRST > 0) | gap | begins)
         self._is_active = active[-1].copy()
         step, row = np.nonzero(stored)
-        clipped = step if is_plain else np.minimum(step, num_steps - 1)
         return Entries(
             step=step,
             row=row,
-            flags=flags[:-1].reshape(-1) if is_plain else flags[step, row],
-            reward=reward.reshape(-1) if is_plain else reward[clipped, row] * (flags[step, row] & ACTIVE > 0),
+            flags=flags[step, row],
+            reward=reward[np.minimum(step, num_steps - 1), row] * (flags[step, row] & ACTIVE > 0),
             has_ghosts=None if ghosts is None else ghosts[step, row],
-            is_whole=is_plain,
+            is_whole=len(step) == num_steps * num_rows and bool(stored[:-1].all()),
             folded_keys=folded[0],
             folded_rewards=folded[1],
             folded_flags=folded[2],
+            is_linked=is_linked,
+        )
+
+    def _is_plain(self, segment: Segment) -> bool:
+        """Every row acts at every step and no episode ends: most segments are."""
+        if not segment.active[:-1].all() or segment.terminated.any() or segment.truncated.any():
+            return False
+        return not (self._is_first.any() or self._has_waited.any())
+
+    def _plan_plain(self, segment: Segment) -> Entries:
+        """What `plan` would give, with little work."""
+        num_steps, num_rows = segment.reward.shape
+        if self._grid is None or self._grid[0] != num_steps:
+            step, row = np.divmod(np.arange(num_steps * num_rows), num_rows)
+            self._grid = num_steps, step, row
+        _, step, row = self._grid
+        first = np.asarray(segment.first)[:-1].reshape(-1)
+        is_linked = self._tail_key >= 0
+        is_linked &= ~self._tail_active | (segment.active[0] == self._is_active)
+        self._is_active = np.array(segment.active[-1])
+        return Entries(
+            step=step,
+            row=row,
+            flags=first * np.uint8(FIRST) | np.uint8(ACTIVE),
+            reward=np.asarray(segment.reward, np.float32).reshape(-1),
+            has_ghosts=None,
+            is_whole=True,
+            folded_keys=_NONE,
+            folded_rewards=_NO_REWARDS,
+            folded_flags=_NO_FLAGS,
             is_linked=is_linked,
         )
 
@@ -145,6 +170,7 @@ class StreamRows:
         if len(self._key) and int(self._key.min()) < oldest:
             kept = self._key >= oldest
             self._row, self._key, self._pending = self._row[kept], self._key[kept], self._pending[:, kept]
+            self._is_even = False
             self._tail_active &= self._tail_key >= oldest
             self._tail_key[self._tail_key < oldest] = -1
 
@@ -237,6 +263,8 @@ class StreamRows:
 
     def link(self, entries: Entries, keys: Ints, lengths: list[int], starts: Bools) -> Links:
         """`keys`: of the entries. `starts`: bool [tables, entries], where items of each table may start."""
+        if entries.is_whole and self._is_even and entries.is_linked.all() and not (entries.flags != ACTIVE).any():
+            return self._link_plain(keys, lengths, starts)
         num_old = len(self._key)
         row = np.concatenate((self._row, entries.row))
         key = np.concatenate((self._key, keys))
@@ -295,7 +323,33 @@ class StreamRows:
         self._tail_key[row[tails]] = key[tails]
         self._tail_active[row[tails]] = (flags[tails] & (ACTIVE | DONE)) == ACTIVE
         self._drop_rows_without_tail()
+        counts = np.bincount(self._row, minlength=self.num_rows)
+        self._is_even = bool(counts[0]) and bool((counts == counts[0]).all())
         return Links(before=key[linked], after=key[linked + 1], complete=complete)
+
+    def _link_plain(self, keys: Ints, lengths: list[int], starts: Bools) -> Links:
+        """What `link` would give for rows that all go on, as arrays [rows, entries of each]."""
+        num_rows, num_old = self.num_rows, len(self._key) // self.num_rows
+        key = np.concatenate((self._key.reshape(num_rows, num_old), keys.reshape(-1, num_rows).T), axis=1)
+        new = starts.reshape(len(starts), -1, num_rows).transpose(0, 2, 1)
+        pending = np.concatenate((self._pending.reshape(len(starts), num_rows, num_old), new), axis=2)
+        num = key.shape[1]
+        complete = []
+        for number, length in enumerate(lengths):
+            place = max(0, num - length)
+            found = key[:, :place][pending[number, :, :place]]
+            pending[number, :, :place] = False
+            if len(found) > 1:
+                found.sort()
+            complete.append(found)
+        kept = min(num, max(lengths, default=1))
+        self._key = key[:, num - kept :].reshape(-1)
+        self._pending = pending[:, :, num - kept :].reshape(len(starts), -1)
+        if kept != num_old:
+            self._row = np.repeat(np.arange(num_rows), kept)
+        self._tail_key = key[:, -1].copy()
+        self._tail_active = np.ones(num_rows, np.bool_)
+        return Links(before=key[:, num_old - 1 : -1].reshape(-1), after=key[:, num_old:].reshape(-1), complete=complete)
 
     def _drop_rows_without_tail(self) -> None:
         """Of a row that is void the past is lost."""
@@ -344,4 +398,6 @@ class StreamRows:
         rows = cls(len(saved["tail_key"]), len(saved["pending"]))
         for name, array in saved.items():
             setattr(rows, f"_{name}", np.array(array))
+        counts = np.bincount(rows._row, minlength=rows.num_rows)
+        rows._is_even = bool(counts[0]) and bool((counts == counts[0]).all())
         return rows
