@@ -35,7 +35,7 @@ def last(folder: Path, name: str) -> float:
 def test_as_many_gradient_steps_are_made_as_steps_pay_for(
     updates_per_step: float, num_steps: int, tmp_path: Path
 ) -> None:
-    settings = {**QUICK, "updates_per_step": updates_per_step, "num_steps": num_steps, "steps": 4_000}
+    settings = {**QUICK, "updates_per_step": updates_per_step, "num_steps": num_steps, "steps": 2_000}
     training.train("dqn", "CartPole-v1", trial="t", project=str(tmp_path), **settings)
     sampled, inserted = (last(tmp_path / "t", f"count/replay_{name}") for name in ("sampled", "inserted"))
     wanted = (inserted - 400) * updates_per_step * 32
@@ -45,7 +45,7 @@ def test_as_many_gradient_steps_are_made_as_steps_pay_for(
 
 @pytest.mark.parametrize("algorithm", ["dqn", "r2d2"])
 def test_spread_over_simulators_the_ratio_holds_while_one_is_killed(algorithm: str, tmp_path: Path) -> None:
-    settings = {**QUICK, "updates_per_step": 0.1, "simulators": 2, "steps": 30_000, "capacity": 5_000, "num_steps": 10}
+    settings = {**QUICK, "updates_per_step": 0.1, "simulators": 2, "steps": 12_000, "capacity": 5_000, "num_steps": 10}
     killed: list[int] = []
 
     def kill_one(step: int, values: dict[str, float]) -> None:
