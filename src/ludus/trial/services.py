@@ -12,23 +12,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ludus import envs
+from ludus import envs, options
 from ludus.models.versions.service import WeightsService
 from ludus.program.program import Program, Resources, RestartPolicy
-from ludus.services.buffer import fifo
+from ludus.services.buffer import buffer_stats
+from ludus.services.buffer.buffer_settings import BufferSettings
 from ludus.services.buffer.service import BufferService
 from ludus.services.trainer.service_host import Hosted
 from ludus.trial.counting import Service, services_of
 from ludus.trial.trial import EXPERIMENT
 
 if TYPE_CHECKING:
+    from ludus.core import EnvSpec
     from ludus.experiment.config import Config
     from ludus.gateway.actor import ActorLike
     from ludus.gateway.gateway import GatewayOptions
     from ludus.gateway.session_core import Observer
     from ludus.learn.policies.policy import PolicySpec
 
-__all__ = ["buffer", "gateway_program", "model_program", "training_program"]
+__all__ = ["NamedBuffer", "buffer", "buffer_settings", "gateway_program", "model_program", "training_program"]
 
 # An env that ends its process now and then is lived with; one that does in every life reaches this limit.
 _SIMULATOR_RESTARTS = RestartPolicy(max_restarts=30, window_s=600.0, backoff_s=0.1, max_backoff_s=2.0)
@@ -39,9 +41,19 @@ _GATEWAY_RESTARTS = RestartPolicy(max_restarts=None, backoff_s=0.05, max_backoff
 # --- named things
 
 
-def buffer(capacity: int) -> BufferService:
-    """A buffer of nests, hosted by the driver."""
-    return BufferService(capacity, of="nest")
+NamedBuffer = BufferService
+
+
+def buffer_settings(given: Mapping[str, Any]) -> tuple[BufferSettings, bool]:
+    """What a script declared, and whether it persists. Raises `ConfigError` for what cannot be."""
+    given = dict(given)
+    persist = options.parse("persist", bool, given.pop("persist", False))
+    return options.replace(BufferSettings(), given), bool(persist)
+
+
+def buffer(settings: BufferSettings, folder: Path | None) -> NamedBuffer:
+    """A buffer of nests, hosted by the driver; with a folder, one that survives it."""
+    return NamedBuffer(settings, of="nest", folder=folder)
 
 
 def model_program(
@@ -115,7 +127,7 @@ def training_program(config: Config, folder: Path, *, began: float) -> tuple[Pro
     if config.is_game:
         _add_game_workers(program, config, folder, policy, has_mask=env.has_mask)
     elif config.num_simulators:
-        _add_simulators(program, config, policy)
+        _add_simulators(program, config, policy, env)
     program.add(
         "trainer",
         TrainerService,
@@ -123,7 +135,7 @@ def training_program(config: Config, folder: Path, *, began: float) -> tuple[Pro
             config=config,
             folder=folder,
             policy=policy,
-            agents=env.agents,
+            env=env,
             began=began,
             make_weights=_training_weights,
             make_buffer=BufferService,
@@ -133,8 +145,13 @@ def training_program(config: Config, folder: Path, *, began: float) -> tuple[Pro
         restarts=RestartPolicy(max_restarts=0),
     )
     buffers = [
-        Service(prefix=f"buffer/{wiring.MODEL}", worker=f"buffer/{rank}", beside=f"trainer/{rank}", counts=fifo.counts)
-        for rank in range(train.trainers if config.flow == "async" else 0)
+        Service(
+            prefix=f"buffer/{wiring.MODEL}",
+            worker=f"buffer/{rank}",
+            beside=f"trainer/{rank}",
+            counts=buffer_stats.counts,
+        )
+        for rank in range(train.trainers if config.has_queue else 0)
     ]
     prefixes = {"inference": f"model/{wiring.MODEL}", wiring.GATEWAY: "gateway"}
     return program, [*buffers, *services_of(program.nodes, prefixes=prefixes)]
@@ -145,11 +162,11 @@ def _training_weights(folder: Path) -> WeightsService:
     return WeightsService(folder / "models", durable=False)
 
 
-def _add_simulators(program: Program, config: Config, policy: PolicySpec) -> None:
+def _add_simulators(program: Program, config: Config, policy: PolicySpec, env: EnvSpec) -> None:
     from ludus.experiment import wiring
     from ludus.services.simulator.service import SimulatorService, SimulatorSettings
 
-    train, is_async = config.train, config.flow == "async"
+    train, is_async = config.train, config.has_queue
     arguments: dict[str, Any] = {"weights": Hosted("weights", 0)}
     if train.inference:
         from ludus.models.service import ModelService  # when it is needed: backends take time to import
@@ -171,11 +188,12 @@ def _add_simulators(program: Program, config: Config, policy: PolicySpec) -> Non
     settings = SimulatorSettings(
         make_groups=functools.partial(wiring.make_groups, config, is_remote=bool(train.inference)),
         policy=policy,
-        num_steps=config.algorithm.num_steps,
+        num_steps=wiring.segment_steps(config),
         seed=train.seed,
         num_trainers=train.trainers,
         is_async=is_async,
         model=wiring.MODEL,
+        exponents=wiring.exponents(config, env),
     )
     program.add(
         "simulator",
@@ -199,7 +217,7 @@ def _add_game_workers(program: Program, config: Config, folder: Path, policy: Po
     settings = GameSettings(
         policy=policy,
         has_mask=has_mask,
-        num_steps=config.algorithm.num_steps,
+        num_steps=wiring.segment_steps(config),
         seed=config.train.seed,
         num_trainers=config.train.trainers,
         model=wiring.MODEL,

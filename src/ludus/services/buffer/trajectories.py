@@ -366,6 +366,7 @@ class TrajectoryStore:
         slots = np.arange(number, number + len(at)) % self._states.num_slots
         owners = self._states.arrays["owner"]
         lost = owners.take(slots)
+        lost = lost[lost >= 0]
         for name, table in self.tables.items():
             if self.kinds[name].kind == "sequence":
                 table.evict(lost)
