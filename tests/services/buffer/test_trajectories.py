@@ -378,8 +378,12 @@ def test_segments_that_do_not_fit_are_refused_and_leave_no_trace() -> None:
     with pytest.raises(DataError, match="may need 12 entries"):
         store.insert(segments[0], "a")
     stacked, _ = rollouts.make_segments(0, num_segments=1, num_steps=2, num_rows=2, stack=4)
-    with pytest.raises(DataError, match="for each row"):
+    with pytest.raises(DataError, match=r"obs/ is float32 \(3, 2, 4, 1\), not float32 \(3, 2, 1\)"):
         store.insert(stacked[0], "a")
+    wrong, _ = rollouts.make_segments(0, num_segments=1, num_steps=2, num_rows=2)
+    wrong[0].action = wrong[0].action + 0.5
+    with pytest.raises(DataError, match="action is float64"):
+        store.insert(wrong[0], "a")
     assert store.num_inserted == 0
     with pytest.raises(DataError, match="no table 'other'"):
         store.sample_transitions("other", 1, np.random.default_rng(0), gamma=1.0)

@@ -246,22 +246,31 @@ class TrajectoryStore:
 
     def _check(self, segment: Segment) -> None:
         columns = self._entries.spec
+        num_rows, num_steps = segment.num_rows, segment.num_steps
         leaves = self._leaves(segment.obs)
         if len(leaves) != len(self._obs):
             raise DataError(f"an observation has {len(leaves)} arrays, not {len(self._obs)}; nothing was inserted")
-        for (name, shape, _), leaf in zip(self._obs, leaves, strict=True):
-            if np.shape(leaf)[2:] != shape:
-                raise DataError(f"{name} is {np.shape(leaf)[2:]} for each row, not {shape}; nothing was inserted")
-        if np.shape(segment.action)[2:] != columns["action"].shape:
-            raise DataError(f"an action is {np.shape(segment.action)[2:]}, not {columns['action'].shape}")
+        parts = [*zip(self._obs, leaves, strict=True), (("action", columns["action"].shape, False), segment.action)]
+        for (name, shape, _), leaf in parts:
+            expected = (num_steps + (name != "action"), num_rows, *shape)
+            if leaf.shape != expected or not np.can_cast(leaf.dtype, columns[name].dtype, "same_kind"):
+                raise DataError(
+                    f"the segment's {name} is {leaf.dtype} {leaf.shape}, not {columns[name].dtype} {expected}; "
+                    f"nothing was inserted"
+                )
         if self.spec.mask_size and segment.mask is None:
             raise DataError("the store keeps masks, and the segment has none; nothing was inserted")
         if self.spec.state is not None and segment.state is None:
             raise DataError("the store keeps recurrent states, and the segment has none; nothing was inserted")
-        most = (segment.num_steps + 1) * segment.num_rows * self.spec.frame_stack
+        if self._states is not None and num_rows > self._states.num_slots:
+            raise DataError(
+                f"{num_rows} rows for {self._states.num_slots} recurrent states; nothing was inserted. "
+                f"Make num_states larger"
+            )
+        most = (num_steps + 1) * num_rows * self.spec.frame_stack
         if most > self.num_entries:
             raise DataError(
-                f"a segment of {segment.num_steps} steps of {segment.num_rows} rows may need {most} entries, and the "
+                f"a segment of {num_steps} steps of {num_rows} rows may need {most} entries, and the "
                 f"store has {self.num_entries}; nothing was inserted. Make the store larger or segments shorter"
             )
 
@@ -353,8 +362,6 @@ class TrajectoryStore:
     def _write_states(self, segment: Segment, entries: Entries, keys: Ints, rows: StreamRows) -> None:
         assert self._states is not None
         at = np.flatnonzero(rows.first_of_rows(entries))
-        if len(at) > self._states.num_slots:
-            raise DataError(f"{len(at)} rows for {self._states.num_slots} recurrent states; make num_states larger")
         number = int(self._header[_NUM_STATES])
         slots = np.arange(number, number + len(at)) % self._states.num_slots
         owners = self._states.arrays["owner"]
