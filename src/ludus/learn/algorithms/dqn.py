@@ -103,9 +103,9 @@ class DQN(ReplayAlgorithm[Q]):
             by = self._outputs(policy.model, next_obs) if self.config.double else of_target
             head: Any = policy.head
             best = head.best(by, batch.next_mask)
-            next_outputs = self._of_choice(of_target, best)
-        outputs = self._of_choice(self._outputs(policy.model, policy.scaled(batch.obs)), batch.action)
-        loss, q, priority = self._compare(outputs, next_outputs, batch)
+            following = self._of_choice(of_target, best)
+        outputs = self._outputs(policy.model, policy.scaled(batch.obs))
+        loss, q, priority = self._compare(outputs, following, batch)
         yield Loss(view.mean(loss), {"q": view.mean(q)}, priority=priority)
 
     def after_step(self, networks: Networks, num_steps: int) -> None:
@@ -135,8 +135,15 @@ class DQN(ReplayAlgorithm[Q]):
         return each.gather(-2, choice[:, None, None].expand(-1, 1, num_each)).squeeze(-2)
 
     def _compare(self, outputs: Tensor, following: Tensor, batch: Transitions) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss, with gradients, value and priority of each row, from the outputs for its action and for the next."""
+        """Loss, with gradients, value and priority of each row. `following` are the outputs for the next choice."""
         config = self.config
+        if config.distribution == "none":
+            from ludus.learn.ops.chosen_huber import chosen_huber  # here, because it loads torch
+
+            target = batch.reward + batch.discount * following.squeeze(-1)
+            loss, q, error = chosen_huber(outputs, batch.action, target, config.huber)
+            return loss, q, error.abs()
+        outputs = self._of_choice(outputs, batch.action)
         if config.distribution == "c51":
             target = value_errors.project(
                 following.softmax(-1), batch.reward, batch.discount, v_min=config.v_min, v_max=config.v_max
@@ -146,8 +153,5 @@ class DQN(ReplayAlgorithm[Q]):
             q = config.v_min + (config.v_max - config.v_min) * (outputs.detach().softmax(-1) @ atoms)
             return loss, q, loss
         target = batch.reward.unsqueeze(-1) + batch.discount.unsqueeze(-1) * following
-        if config.distribution == "qr":
-            loss = value_errors.quantile_error(outputs, target, delta=config.huber)
-            return loss, outputs.detach().mean(-1), loss
-        error = outputs.squeeze(-1) - target.squeeze(-1)
-        return value_errors.huber(error, config.huber), outputs.detach().squeeze(-1), error.abs()
+        loss = value_errors.quantile_error(outputs, target, delta=config.huber)
+        return loss, outputs.detach().mean(-1), loss

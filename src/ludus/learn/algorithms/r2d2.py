@@ -71,10 +71,10 @@ class R2D2(DQN[R2D2Config]):
         outputs = self._unroll(policy.model, obs, segment, start)
         target = self._targets(view, obs, outputs.detach(), start)
         q = outputs[:-1].gather(-1, segment.action[start:].unsqueeze(-1)).squeeze(-1)
-        error = q - target
         active = segment.active[start:-1].to(q.dtype)
-        loss = _mean(value_errors.huber(error, self.config.huber), active, view)
-        yield Loss(loss, {"q": _mean(q.detach(), active, view)}, priority=self._priority(error.detach(), active))
+        loss = _mean(value_errors.huber(q, target, self.config.huber), active, view)
+        q = q.detach()
+        yield Loss(loss, {"q": _mean(q, active, view)}, priority=self._priority(q - target, active))
 
     def _unroll(self, model: Any, obs: Any, segment: Segment, start: int) -> Tensor:
         """Q-values `[T + 1 - start, B, choices]` from the step `start` on; those before it carry no gradients."""

@@ -47,7 +47,8 @@ class StackedMLP(nn.Module):
 
     def forward(self, x: torch.Tensor, *, is_frozen: bool = False) -> torch.Tensor:
         """`is_frozen`: gradients go to `x` alone, which costs half as much."""
-        parameters = (*self.weights, *self.biases)
+        # Not by iterating over the two lists, which costs as much as a small layer.
+        parameters = (*self.weights._parameters.values(), *self.biases._parameters.values())
         if is_frozen:
             parameters = tuple(parameter.detach() for parameter in parameters)
         if not torch.is_autocast_enabled(x.device.type):
@@ -72,7 +73,7 @@ class SingleMLP(nn.Module):
         self.tower = StackedMLP(1, obs_size, num_outputs, hidden, activation, gain=0.01)
 
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        outputs = self.tower(obs).squeeze(0)
+        outputs = self.tower(obs)[0]
         return outputs, outputs.new_zeros(()).expand(len(outputs))
 
     def place(self) -> int:
