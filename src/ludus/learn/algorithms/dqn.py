@@ -30,12 +30,17 @@ if TYPE_CHECKING:
 
 __all__ = ["DQN", "DQNConfig"]
 
+_LEAST_PRIORITY = 1e-6
+
 
 @dataclass(frozen=True, kw_only=True)
 class DQNConfig(ReplayConfig):
     batch_size: int = option(128, help="transitions, or sequences, of one gradient step", minimum=1)
     learning_rate: float = option(1e-3, help="learning rate of Adam", minimum=0.0)
+    anneal: bool = option(True, help="decay the learning rate linearly to zero over the run")
     updates_per_step: float = option(0.25, help="gradient steps for each environment step", minimum=0.0)
+    n_step: int = option(3, help="steps of rewards in a target", minimum=1)
+    tau: float = option(0.02, help="how far target networks move at each gradient step", minimum=0.0, maximum=1.0)
     double: bool = option(True, help="the network chooses the next action, the target network says what it is worth")
     dueling: bool = option(False, help="values and advantages apart; two towers where observations are vectors")
     distribution: str = option(
@@ -106,7 +111,8 @@ class DQN(ReplayAlgorithm[Q]):
             following = self._of_choice(of_target, best)
         outputs = self._outputs(policy.model, policy.scaled(batch.obs))
         loss, q, priority = self._compare(outputs, following, batch)
-        yield Loss(view.mean(loss), {"q": view.mean(q)}, priority=priority)
+        # Not 0, nor less by rounding: what is learnt may be forgotten again, and should be drawn then.
+        yield Loss(view.mean(loss), {"q": view.mean(q)}, priority=priority.detach().clamp(min=_LEAST_PRIORITY))
 
     def after_step(self, networks: Networks, num_steps: int) -> None:
         from ludus.learn.networks.follow import follow  # here, because it loads torch
