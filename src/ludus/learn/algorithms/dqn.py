@@ -36,7 +36,7 @@ _LEAST_PRIORITY = 1e-6
 @dataclass(frozen=True, kw_only=True)
 class DQNConfig(ReplayConfig):
     batch_size: int = option(128, help="transitions, or sequences, of one gradient step", minimum=1)
-    learning_rate: float = option(1e-3, help="learning rate of Adam", minimum=0.0)
+    learning_rate: float = option(5e-4, help="learning rate of Adam", minimum=0.0)
     anneal: bool = option(True, help="decay the learning rate linearly to zero over the run")
     updates_per_step: float = option(0.25, help="gradient steps for each environment step", minimum=0.0)
     n_step: int = option(3, help="steps of rewards in a target", minimum=1)
@@ -49,7 +49,7 @@ class DQNConfig(ReplayConfig):
     num_atoms: int = option(51, help="c51: returns that have a probability", minimum=2)
     v_min: float = option(-10.0, help="c51: the least of them, in the scale that is learnt in")
     v_max: float = option(10.0, help="c51: the largest of them")
-    num_quantiles: int = option(51, help="qr: quantiles of the return", minimum=1)
+    num_quantiles: int = option(25, help="qr: quantiles of the return", minimum=1)
     huber: float = option(1.0, help="errors beyond this count linearly", minimum=1e-6)
     target_every: int = option(
         0, help="copy the network to the target network after so many gradient steps; 0: by tau, at each", minimum=0
