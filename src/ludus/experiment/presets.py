@@ -38,10 +38,6 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("*ALE/*", {"num_envs": 16, "num_steps": 64, "minibatch_size": 64, "num_epochs": 3, "clip": 0.1, "queue": 1,
                     "entropy_coef": 0.01, "learning_rate": 3.5e-4, "groups": 1, "encoder": "small"}),
     ],
-    # Values of choices are less smooth than policies: wider layers, and relu.
-    "dqn": [("*", {"hidden": (256, 256), "activation": "relu"})],
-    "apex": [("*", {"hidden": (256, 256), "activation": "relu"})],
-    "r2d2": [("*", {"hidden": (128,), "activation": "relu"})],
 }  # fmt: skip
 
 

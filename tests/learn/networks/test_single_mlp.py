@@ -18,11 +18,11 @@ def test_outputs_and_gradients_are_those_of_torchs_layers(activation: str) -> No
     torch.manual_seed(0)
     mlp, obs = SingleMLP(5, 3, (7, 6), activation), torch.randn(9, 5)
     kept = copy.deepcopy(mlp)
-    FlatParameters(mlp)  # moves parameters and gradients; the last layer lies transposed there, too
+    FlatParameters(mlp)  # moves parameters and gradients
     layers: list[nn.Module] = []
-    for weight, bias in zip(kept.tower.weights, kept.tower.biases, strict=True):
-        linear = nn.Linear(weight.shape[1], weight.shape[2])
-        linear.weight.data, linear.bias.data = weight.data[0].t().clone(), bias.data[0, 0].clone()
+    for weight, bias in kept.layers()[0]:
+        linear = nn.Linear(*weight.shape)
+        linear.weight.data, linear.bias.data = torch.tensor(weight.T), torch.tensor(bias)
         layers += [linear, nn.ReLU() if activation == "relu" else nn.Tanh()]
     plain = nn.Sequential(*layers[:-1])
     outputs, value = mlp(obs)
@@ -34,9 +34,12 @@ def test_outputs_and_gradients_are_those_of_torchs_layers(activation: str) -> No
     upstream = torch.randn(9, 3)
     for each in (outputs, expected):
         each.backward(upstream)
-    for weight, bias, linear in zip(mlp.tower.weights, mlp.tower.biases, layers[::2], strict=True):
+    tower, plainly = mlp.tower, layers[::2]
+    for weight, bias, linear in zip(tower.weights, tower.biases, plainly[:-1], strict=True):
         torch.testing.assert_close(weight.grad[0], linear.weight.grad.t())
         torch.testing.assert_close(bias.grad[0, 0], linear.bias.grad)
+    torch.testing.assert_close(tower.last_weight.grad[0], plainly[-1].weight.grad)
+    torch.testing.assert_close(tower.last_bias.grad[0, :, 0], plainly[-1].bias.grad)
     h = obs.numpy()
     for number, (weight_, bias_) in enumerate(mlp.layers()[0]):
         h = h @ weight_ + bias_

@@ -78,7 +78,8 @@ class DQN(ReplayAlgorithm[Q]):
             raise ConfigError("dueling=yes does not go with distribution=c51: use qr, or none.")
 
     def policy_spec(self, env: EnvSpec, network: NetworkConfig) -> PolicySpec:
-        config, spec = self.config, super().policy_spec(env, network)
+        config = self.config
+        spec = super().policy_spec(env, network.or_else(hidden=(256, 256), activation="relu"))
         head, args = "epsilon_greedy", {}
         if config.distribution == "c51":
             head = "categorical_returns"

@@ -61,7 +61,7 @@ class R2D2(DQN[R2D2Config]):
         """With an LSTM, unless the network has another state."""
         if network.recurrent == "none" and network.model is None:
             network = dataclasses.replace(network, recurrent="lstm")
-        return super().policy_spec(env, network)
+        return super().policy_spec(env, network.or_else(hidden=(128,)))
 
     def losses(self, view: ReplayView) -> Iterator[Loss]:
         segment, policy = view.segment, view.networks.policy
