@@ -183,6 +183,14 @@ SPECS = [
         log_std=-0.5,
     ),
     PolicySpec(obs=ArraySpec((3,), np.float32), action=MultiDiscrete((2, 3)), network=NetworkConfig(hidden=())),
+    PolicySpec(obs=ArraySpec((3,), np.float32), action=Discrete(2), head="epsilon_greedy", has_value=False),
+    PolicySpec(
+        obs=ArraySpec((3,), np.float32),
+        action=Discrete(2),
+        head="categorical_returns",
+        head_args={"num_atoms": 3, "v_min": -1.0, "v_max": 2.5},
+        has_value=False,
+    ),
 ]
 
 

@@ -42,7 +42,7 @@ def make_learner(name: str, *, recurrent: str = "none", seed: int = 1, **setting
     policy = Policy(algorithm.policy_spec(FakeSpec, network), seed=seed)
     with torch.no_grad():
         for name, parameter in policy.named_parameters():  # the outputs begin near 0: then all choices look the same
-            if "tower.weights.2" in name or "policy" in name:
+            if "tower.last_weight" in name or "policy" in name:
                 parameter.mul_(100.0)
     learner = ReplayLearner(algorithm, policy, seed=seed)
     target = learner.networks.targets["target"]

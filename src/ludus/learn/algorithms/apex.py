@@ -15,7 +15,6 @@ __all__ = ["Apex", "ApexConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class ApexConfig(DQNConfig):
-    n_step: int = option(3, help="steps of rewards in a target", minimum=1)
     prioritised: bool = option(True, help="draw by the size of the last error instead of uniformly")
     epsilon_start: float = option(0.4, help="share of random actions in the beginning", minimum=0.0, maximum=1.0)
     epsilon_end: float = option(0.4, help="share of random actions later on", minimum=0.0, maximum=1.0)

@@ -30,12 +30,17 @@ if TYPE_CHECKING:
 
 __all__ = ["DQN", "DQNConfig"]
 
+_LEAST_PRIORITY = 1e-6
+
 
 @dataclass(frozen=True, kw_only=True)
 class DQNConfig(ReplayConfig):
     batch_size: int = option(128, help="transitions, or sequences, of one gradient step", minimum=1)
-    learning_rate: float = option(1e-3, help="learning rate of Adam", minimum=0.0)
+    learning_rate: float = option(5e-4, help="learning rate of Adam", minimum=0.0)
+    anneal: bool = option(True, help="decay the learning rate linearly to zero over the run")
     updates_per_step: float = option(0.25, help="gradient steps for each environment step", minimum=0.0)
+    n_step: int = option(3, help="steps of rewards in a target", minimum=1)
+    tau: float = option(0.02, help="how far target networks move at each gradient step", minimum=0.0, maximum=1.0)
     double: bool = option(True, help="the network chooses the next action, the target network says what it is worth")
     dueling: bool = option(False, help="values and advantages apart; two towers where observations are vectors")
     distribution: str = option(
@@ -44,7 +49,7 @@ class DQNConfig(ReplayConfig):
     num_atoms: int = option(51, help="c51: returns that have a probability", minimum=2)
     v_min: float = option(-10.0, help="c51: the least of them, in the scale that is learnt in")
     v_max: float = option(10.0, help="c51: the largest of them")
-    num_quantiles: int = option(51, help="qr: quantiles of the return", minimum=1)
+    num_quantiles: int = option(25, help="qr: quantiles of the return", minimum=1)
     huber: float = option(1.0, help="errors beyond this count linearly", minimum=1e-6)
     target_every: int = option(
         0, help="copy the network to the target network after so many gradient steps; 0: by tau, at each", minimum=0
@@ -73,7 +78,8 @@ class DQN(ReplayAlgorithm[Q]):
             raise ConfigError("dueling=yes does not go with distribution=c51: use qr, or none.")
 
     def policy_spec(self, env: EnvSpec, network: NetworkConfig) -> PolicySpec:
-        config, spec = self.config, super().policy_spec(env, network)
+        config = self.config
+        spec = super().policy_spec(env, network.or_else(hidden=(256, 256), activation="relu"))
         head, args = "epsilon_greedy", {}
         if config.distribution == "c51":
             head = "categorical_returns"
@@ -103,10 +109,11 @@ class DQN(ReplayAlgorithm[Q]):
             by = self._outputs(policy.model, next_obs) if self.config.double else of_target
             head: Any = policy.head
             best = head.best(by, batch.next_mask)
-            next_outputs = self._of_choice(of_target, best)
-        outputs = self._of_choice(self._outputs(policy.model, policy.scaled(batch.obs)), batch.action)
-        loss, q, priority = self._compare(outputs, next_outputs, batch)
-        yield Loss(view.mean(loss), {"q": view.mean(q)}, priority=priority)
+            following = self._of_choice(of_target, best)
+        outputs = self._outputs(policy.model, policy.scaled(batch.obs))
+        loss, q, priority = self._compare(outputs, following, batch)
+        # Not 0, nor less by rounding: what is learnt may be forgotten again, and should be drawn then.
+        yield Loss(view.mean(loss), {"q": view.mean(q)}, priority=priority.detach().clamp(min=_LEAST_PRIORITY))
 
     def after_step(self, networks: Networks, num_steps: int) -> None:
         from ludus.learn.networks.follow import follow  # here, because it loads torch
@@ -135,8 +142,15 @@ class DQN(ReplayAlgorithm[Q]):
         return each.gather(-2, choice[:, None, None].expand(-1, 1, num_each)).squeeze(-2)
 
     def _compare(self, outputs: Tensor, following: Tensor, batch: Transitions) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss, with gradients, value and priority of each row, from the outputs for its action and for the next."""
+        """Loss, with gradients, value and priority of each row. `following` are the outputs for the next choice."""
         config = self.config
+        if config.distribution == "none":
+            from ludus.learn.ops.chosen_huber import chosen_huber  # here, because it loads torch
+
+            target = batch.reward + batch.discount * following.squeeze(-1)
+            loss, q, error = chosen_huber(outputs, batch.action, target, config.huber)
+            return loss, q, error.abs()
+        outputs = self._of_choice(outputs, batch.action)
         if config.distribution == "c51":
             target = value_errors.project(
                 following.softmax(-1), batch.reward, batch.discount, v_min=config.v_min, v_max=config.v_max
@@ -146,8 +160,5 @@ class DQN(ReplayAlgorithm[Q]):
             q = config.v_min + (config.v_max - config.v_min) * (outputs.detach().softmax(-1) @ atoms)
             return loss, q, loss
         target = batch.reward.unsqueeze(-1) + batch.discount.unsqueeze(-1) * following
-        if config.distribution == "qr":
-            loss = value_errors.quantile_error(outputs, target, delta=config.huber)
-            return loss, outputs.detach().mean(-1), loss
-        error = outputs.squeeze(-1) - target.squeeze(-1)
-        return value_errors.huber(error, config.huber), outputs.detach().squeeze(-1), error.abs()
+        loss = value_errors.quantile_error(outputs, target, delta=config.huber)
+        return loss, outputs.detach().mean(-1), loss

@@ -31,7 +31,7 @@ __all__ = ["R2D2", "R2D2Config"]
 class R2D2Config(DQNConfig):
     num_steps: int = option(20, help="steps of each environment between updates; a sequence starts there", minimum=1)
     batch_size: int = option(32, help="transitions, or sequences, of one gradient step", minimum=1)
-    n_step: int = option(3, help="steps of rewards in a target", minimum=1)
+    updates_per_step: float = option(0.1, help="gradient steps for each environment step", minimum=0.0)
     prioritised: bool = option(True, help="draw by the size of the last error instead of uniformly")
     sequence_length: int = option(40, help="steps of a sequence, those of burn_in included", minimum=2)
     burn_in: int = option(10, help="first steps of a sequence, from which only the state is computed", minimum=0)
@@ -61,7 +61,7 @@ class R2D2(DQN[R2D2Config]):
         """With an LSTM, unless the network has another state."""
         if network.recurrent == "none" and network.model is None:
             network = dataclasses.replace(network, recurrent="lstm")
-        return super().policy_spec(env, network)
+        return super().policy_spec(env, network.or_else(hidden=(128,)))
 
     def items(self) -> ReplayItems:
         config = self.config
@@ -75,10 +75,10 @@ class R2D2(DQN[R2D2Config]):
         outputs = self._unroll(policy.model, obs, segment, start)
         target = self._targets(view, obs, outputs.detach(), start)
         q = outputs[:-1].gather(-1, segment.action[start:].unsqueeze(-1)).squeeze(-1)
-        error = q - target
         active = segment.active[start:-1].to(q.dtype)
-        loss = _mean(value_errors.huber(error, self.config.huber), active, view)
-        yield Loss(loss, {"q": _mean(q.detach(), active, view)}, priority=self._priority(error.detach(), active))
+        loss = _mean(value_errors.huber(q, target, self.config.huber), active, view)
+        q = q.detach()
+        yield Loss(loss, {"q": _mean(q, active, view)}, priority=self._priority(q - target, active))
 
     def _unroll(self, model: Any, obs: Any, segment: Segment, start: int) -> Tensor:
         """Q-values `[T + 1 - start, B, choices]` from the step `start` on; those before it carry no gradients."""

@@ -9,11 +9,11 @@ __all__ = ["categorical_error", "huber", "project", "quantile_error", "rescaled"
 _RESCALE_EPS = 1e-3
 
 
-def huber(error: Any, delta: float) -> Any:
-    """Half the square up to `delta`, linear beyond it."""
-    size = error.abs()
-    small = size.clamp(max=delta)
-    return small * (size - 0.5 * small)
+def huber(x: Any, target: Any, delta: float) -> Any:
+    """Half the square of their difference up to `delta`, linear beyond it."""
+    from torch.nn import functional as F  # here, because settings are shown without it
+
+    return F.huber_loss(x, target, reduction="none", delta=delta)
 
 
 def project(probs: Any, reward: Any, discount: Any, *, v_min: float, v_max: float) -> Any:
@@ -48,9 +48,10 @@ def quantile_error(quantiles: Any, target: Any, *, delta: float) -> Any:
     """
     num_quantiles = quantiles.shape[-1]
     middles = (quantiles.new_ones(num_quantiles).cumsum(0) - 0.5) / num_quantiles
-    error = target.unsqueeze(-2) - quantiles.unsqueeze(-1)  # [B, N, M]
-    share = (middles.unsqueeze(-1) - (error.detach() < 0.0).to(error.dtype)).abs()
-    return (share * huber(error, delta)).mean(-1).sum(-1) / delta
+    shape = (*quantiles.shape, target.shape[-1])  # [B, N, M]
+    quantiles, target = quantiles.unsqueeze(-1).expand(shape), target.unsqueeze(-2).expand(shape)
+    share = (middles.unsqueeze(-1) - (target < quantiles.detach()).to(target.dtype)).abs()
+    return (share * huber(quantiles, target, delta)).mean(-1).sum(-1) / delta
 
 
 def rescaled(x: Any) -> Any:

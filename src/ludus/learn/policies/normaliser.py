@@ -50,7 +50,7 @@ class Normaliser(nn.Module):
         if not self._is_on[index]:
             return leaf
         mean, variance = getattr(self, f"mean_{index}"), getattr(self, f"variance_{index}")
-        return ((leaf - mean) * torch.rsqrt(variance + _EPS)).clamp(-_CLIP, _CLIP)
+        return (leaf - mean).mul_(torch.rsqrt(variance + _EPS)).clamp_(-_CLIP, _CLIP)
 
     def scaled_numpy(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
         """What `forward` gives for one float leaf on the CPU, in NumPy."""
