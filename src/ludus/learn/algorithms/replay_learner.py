@@ -119,8 +119,9 @@ class ReplayLearner:
         priority: torch.Tensor | None = None
         for loss in self.algorithm.losses(view):
             optimiser = self._trained.optimisers[loss.network]
-            optimiser.zero_grad()
-            loss.value.backward()
+            if not loss.has_gradient:
+                optimiser.zero_grad()
+                loss.value.backward()
             norm = optimiser.step(self._reduce)
             _note(sums, loss, norm)
             if loss.priority is not None:
@@ -213,10 +214,14 @@ class ReplayLearner:
 
 def _note(sums: dict[str, float], loss: Loss, norm: float) -> None:
     prefix = "" if loss.network == "policy" else f"{loss.network}_"
-    sums[f"{prefix}loss"] += float(loss.value.detach())
+    sums[f"{prefix}loss"] += _number(loss.value)
     sums[f"{prefix}gradient_norm"] += norm
     for name, metric in loss.metrics.items():
-        sums[name] += float(metric.detach() if isinstance(metric, torch.Tensor) else metric)
+        sums[name] += _number(metric)
+
+
+def _number(value: Any) -> float:
+    return float(value.detach() if isinstance(value, torch.Tensor) else value)
 
 
 def _rows_of(segment: Segment, part: slice) -> Segment:
