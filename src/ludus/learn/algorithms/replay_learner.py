@@ -61,6 +61,7 @@ class ReplayLearner:
         self.num_gradient_steps = 0
         self._config = algorithm.config
         self._device = torch.device(device)
+        self._is_on_cpu = self._device.type == "cpu"
         self._ranks = ranks
         self._reduce = ranks.sum_ if ranks is not None and ranks.size > 1 else None
         self._share = 1.0 if ranks is None else 1.0 / ranks.size
@@ -155,7 +156,12 @@ class ReplayLearner:
 
     def _tensors(self, batch: Transitions | Segment) -> Any:
         kind = type(batch)
-        tensors = kind(**{name: nests.map(self._tensor, value) for name, value in batch.to_nest().items()})
+        tensors = kind(
+            **{
+                name: self._tensor(value) if isinstance(value, np.ndarray) else nests.map(self._tensor, value)
+                for name, value in batch.to_nest().items()
+            }
+        )
         scale = self._config.reward_scale / (1.0 if self._rewards is None else self._rewards.value)
         if scale != 1.0:
             tensors.reward = tensors.reward * scale
@@ -165,7 +171,8 @@ class ReplayLearner:
         if leaf is None:
             return None
         array = leaf if leaf.flags.writeable else leaf.copy()
-        return torch.from_numpy(array).to(self._device, non_blocking=True)
+        tensor = torch.from_numpy(array)
+        return tensor if self._is_on_cpu else tensor.to(self._device, non_blocking=True)
 
     # --- metrics
 

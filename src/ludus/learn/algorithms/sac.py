@@ -127,7 +127,7 @@ class SAC(ReplayAlgorithm[SACConfig]):
         policy = networks.policy
         assert batch is not None
         with torch.no_grad():
-            alpha = float(self._alpha(networks))
+            alpha = passes.alpha(networks) if self.config.alpha is None else self.config.alpha
             obs, next_obs = policy.scaled(batch.obs).numpy(), policy.scaled(batch.next_obs).numpy()
             loss, error = passes.critics_loss(view, obs, next_obs, alpha)
         if self.config.prioritised:
@@ -139,7 +139,7 @@ class SAC(ReplayAlgorithm[SACConfig]):
             loss, logp = passes.policy_loss(view, obs, alpha)
         yield loss
         if self.config.alpha is None:
-            yield self._temperature_loss(view, torch.from_numpy(logp))
+            yield passes.temperature_loss(view, logp, self.target_entropy(policy.spec.action))
 
     def _discrete(self, view: ReplayView) -> Iterator[Loss]:
         import torch

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ludus.learn.algorithms.algorithm import Loss, Networks
 from ludus.learn.algorithms.replay_algorithm import ReplayView
-from ludus.learn.networks.stack_passes import StackPasses
+from ludus.learn.networks.stack_passes import StackMemory, StackPasses
 from ludus.learn.networks.stacked import SingleMLP
 from ludus.learn.ops.distributions.tanh_gaussian import MAX_LOG_STD, MIN_LOG_STD, TanhGaussian
 
@@ -34,7 +34,8 @@ class SACPasses:
         self._policy = StackPasses(policy.model.tower)
         critics: Any = networks.trained["critics"]
         target: Any = networks.targets["critics_target"]
-        self._critics, self._target = StackPasses(critics.stacked), StackPasses(target.stacked)
+        memory = StackMemory()  # the target's pass is over before the critics' begins
+        self._critics, self._target = StackPasses(critics.stacked, memory), StackPasses(target.stacked, memory)
 
     @staticmethod
     def fits(networks: Networks) -> bool:
@@ -82,6 +83,22 @@ class SACPasses:
         mean = np.broadcast_to(share, (num_rows,))
         metrics = {"entropy": -float(logp @ mean), "alpha": alpha}
         return Loss(float(value @ mean), metrics, has_gradient=True), logp
+
+    def alpha(self, networks: Networks) -> float:
+        return math.exp(self._log_alpha(networks).item())
+
+    def temperature_loss(self, view: ReplayView, logp: _Array, target_entropy: float) -> Loss:
+        log_alpha = self._log_alpha(view.networks)
+        share = _shares(view, len(logp))
+        excess = float(((logp + np.float32(target_entropy)) * share).sum())
+        assert log_alpha.grad is not None
+        log_alpha.grad.fill_(-excess)
+        return Loss(-log_alpha.item() * excess, {}, "temperature", has_gradient=True)
+
+    def _log_alpha(self, networks: Networks) -> torch.Tensor:
+        temperature: Any = networks.trained["temperature"]
+        log_alpha: torch.Tensor = temperature.log_alpha
+        return log_alpha
 
     def _sampled(self, obs: _Array, generator: Any) -> tuple[_Array, _Array, _Array]:
         """Actions `[size, N]` in units of their bounds, their log-probability, and how far noise moved them."""

@@ -19,16 +19,29 @@ from numpy.typing import NDArray
 
 from ludus.learn.networks.stacked import StackedMLP
 
-__all__ = ["StackPasses"]
+__all__ = ["StackMemory", "StackPasses"]
 
 _Array = NDArray[np.float32]
+
+
+class StackMemory:
+    """Tensors by their use and shape."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[tuple[Any, ...], torch.Tensor] = {}
+
+    def tensor(self, use: str, *shape: int) -> torch.Tensor:
+        """The same one for the same use and shape; what is in it is of no meaning."""
+        return self._tensors.setdefault((use, *shape), torch.empty(shape))
 
 
 class StackPasses:
     """Of one `StackedMLP` with hidden layers, on the CPU. What is returned is overwritten by the next call."""
 
-    def __init__(self, stack: StackedMLP) -> None:
+    def __init__(self, stack: StackedMLP, memory: StackMemory | None = None) -> None:
+        """Stacks with the same `memory` work in the same one: each forward pass ends what the others kept."""
         self._stack = stack
+        self._memory = StackMemory() if memory is None else memory
         self._num_rows = -1
         self._place = (0, 0)
 
@@ -49,7 +62,10 @@ class StackPasses:
         return self._outputs
 
     def backward(self, of_outputs: _Array) -> None:
-        """The gradient `[K, num_outputs, N]` of what `forward` gave, into `.grad` of all parameters."""
+        """The gradient `[K, num_outputs, N]` of what `forward` gave, into `.grad` of all parameters.
+
+        It takes the place of what the layers gave: there is one backward pass for each forward pass.
+        """
         self._find_gradients()
         gradient = self._gradients[-1]
         last = zip(of_outputs, self._last_weight, self._tops, self._of_last_weight, gradient, strict=True)
@@ -58,13 +74,13 @@ class StackPasses:
             _below_outputs(each, weight, below)
         np.add.reduce(of_outputs, axis=2, keepdims=True, out=self._of_last_bias)
         for number in reversed(range(len(self._hidden))):
-            gradient = self._gradients[number]
-            self._deactivate(gradient, self._hidden[number])
+            layer = self._hidden[number]
+            self._deactivate(gradient, layer, layer)
             inputs = self._hidden[number - 1] if number else self._inputs
-            torch.bmm(inputs.transpose(1, 2), gradient, out=self._of_weights[number])
-            torch.sum(gradient, 1, keepdim=True, out=self._of_biases[number])
+            torch.bmm(inputs.transpose(1, 2), layer, out=self._of_weights[number])
+            torch.sum(layer, 1, keepdim=True, out=self._of_biases[number])
             if number:
-                torch.bmm(gradient, self._weights[number].transpose(1, 2), out=self._gradients[number - 1])
+                gradient = torch.bmm(layer, self._weights[number].transpose(1, 2), out=self._gradients[number - 1])
 
     def input_gradient(self, of_outputs: _Array, tower: int, rows: NDArray[np.int64], columns: slice) -> _Array:
         """Of some columns of the inputs, `[rows, columns]`, by some rows of one tower.
@@ -74,24 +90,23 @@ class StackPasses:
         num = len(rows)
         below = self._gradients[-1][tower, :num]
         _below_outputs(of_outputs, self._last_weight[tower], below)
-        is_part = num < self._num_rows
         for number in reversed(range(len(self._hidden))):
             h = self._hidden[number][tower]
-            if is_part:
+            if num < self._num_rows:
                 taken = self._taken[number][:num]
                 np.take(h.numpy(), rows, axis=0, out=taken.numpy(), mode="clip")
                 h = taken
-            self._deactivate(below, h)
+            self._deactivate(below, h, h)
             if number:
-                below = torch.mm(below, self._weights[number][tower].t(), out=self._gradients[number - 1][tower, :num])
-        result: _Array = below.numpy() @ self._weights[0][tower, columns].numpy().T
+                below = torch.mm(h, self._weights[number][tower].t(), out=self._gradients[number - 1][tower, :num])
+        result: _Array = h.numpy() @ self._weights[0][tower, columns].numpy().T
         return result
 
-    def _deactivate(self, gradient: torch.Tensor, outputs: torch.Tensor) -> None:
+    def _deactivate(self, gradient: torch.Tensor, outputs: torch.Tensor, out: torch.Tensor) -> None:
         if self._is_relu:
-            torch.ops.aten.threshold_backward.grad_input(gradient, outputs, 0.0, grad_input=gradient)
+            torch.ops.aten.threshold_backward.grad_input(gradient, outputs, 0.0, grad_input=out)
         else:
-            torch.ops.aten.tanh_backward.grad_input(gradient, outputs, grad_input=gradient)
+            torch.ops.aten.tanh_backward.grad_input(gradient, outputs, grad_input=out)
 
     # --- memory
 
@@ -111,9 +126,12 @@ class StackPasses:
         inputs = torch.empty(num_rows, num_inputs)
         self._x: _Array = inputs.numpy()
         self._inputs = inputs.expand(num_towers, num_rows, num_inputs)
-        self._hidden = [torch.empty(num_towers, num_rows, size) for size in stack.hidden]
-        self._gradients = [torch.empty_like(layer) for layer in self._hidden]
-        self._taken = [torch.empty(num_rows, size) for size in stack.hidden]
+        self._hidden = [
+            self._memory.tensor(f"layer {n}", num_towers, num_rows, size) for n, size in enumerate(stack.hidden)
+        ]
+        # Layers of one size need only one: the gradient of each is used up before that of the next is computed.
+        self._gradients = [self._memory.tensor("gradient", num_towers, num_rows, size) for size in stack.hidden]
+        self._taken = [self._memory.tensor("rows", num_rows, size) for size in stack.hidden]
         self._tops: Sequence[_Array] = list(self._hidden[-1].numpy())
         self._outputs: _Array = np.empty((num_towers, self._last_weight.shape[1], num_rows), np.float32)
 
