@@ -56,7 +56,7 @@ def test_a_synonym_of_what_is_not_there_is_not_forced_upon_it() -> None:
     assert nearest("polcy", ["policy"]) == "Did you mean 'policy'?"
 
 
-@pytest.mark.parametrize("name", ["sac", "dqn", "td3", "SAC", "QR-DQN"])
+@pytest.mark.parametrize("name", ["trpo", "dqn", "ddpg", "TQC", "QR-DQN"])
 def test_an_algorithm_that_is_not_there_yet_is_not_taken_for_another(name: str) -> None:
     with pytest.raises(ConfigError, match=r"not available yet\. There are ppo, a2c, impala, appo") as caught:
         config.resolve(name, "CartPole-v1")

@@ -44,7 +44,7 @@ class SACPasses:
             isinstance(policy.head, TanhGaussian)
             and isinstance(policy.model, SingleMLP)
             and getattr(critics, "stacked", None) is not None
-            and policy.model.tower.last_weight.device.type == "cpu"
+            and policy.model.tower.weights[0].device.type == "cpu"
         )
 
     def critics_loss(self, view: ReplayView, obs: _Array, next_obs: _Array, alpha: float) -> tuple[Loss, _Array]:

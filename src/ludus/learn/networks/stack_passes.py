@@ -112,13 +112,13 @@ class StackPasses:
 
     def _prepare(self, num_rows: int) -> None:
         stack = self._stack
-        if self._place[0] != stack.last_weight.data_ptr():  # a learner moves parameters to memory of its own
-            self._place = (stack.last_weight.data_ptr(), 0)
+        place = stack.weights[0].data_ptr()
+        if self._place[0] != place:  # a learner moves parameters to memory of its own
+            self._place = (place, 0)
             self._is_relu = stack.activation == "relu"
-            self._weights = [weight.detach() for weight in stack.weights]
-            self._biases = [bias.detach() for bias in stack.biases]
-            self._last_weight = stack.last_weight.detach().numpy()
-            self._last_bias = stack.last_bias.detach().numpy()
+            *self._weights, last_weight = (weight.detach() for weight in stack.weights)
+            *self._biases, last_bias = (bias.detach() for bias in stack.biases)
+            self._last_weight, self._last_bias = last_weight.numpy(), last_bias.numpy()
         if num_rows == self._num_rows:
             return
         self._num_rows = num_rows
@@ -136,15 +136,15 @@ class StackPasses:
         self._outputs: _Array = np.empty((num_towers, self._last_weight.shape[1], num_rows), np.float32)
 
     def _find_gradients(self) -> None:
-        stack = self._stack
-        of_last: Any = stack.last_weight.grad
-        if self._place[1] == of_last.data_ptr():
+        first: Any = self._stack.weights[0].grad
+        if self._place[1] == first.data_ptr():
             return
-        self._place = (self._place[0], of_last.data_ptr())
-        self._of_weights: list[Any] = [weight.grad for weight in stack.weights]
-        self._of_biases: list[Any] = [bias.grad for bias in stack.biases]
-        of_last_bias: Any = stack.last_bias.grad
-        self._of_last_weight, self._of_last_bias = of_last.numpy(), of_last_bias.numpy()
+        self._place = (self._place[0], first.data_ptr())
+        of_weights: list[Any] = [weight.grad for weight in self._stack.weights]
+        of_biases: list[Any] = [bias.grad for bias in self._stack.biases]
+        *self._of_weights, of_last_weight = of_weights
+        *self._of_biases, of_last_bias = of_biases
+        self._of_last_weight, self._of_last_bias = of_last_weight.numpy(), of_last_bias.numpy()
 
 
 def _below_outputs(of_outputs: _Array, weight: _Array, out: torch.Tensor) -> None:
