@@ -56,8 +56,11 @@ class TanhGaussian(SquashedGaussian):
             return action, logp
         is_random = rng.random(len(params), np.float32) < share
         action = np.where(is_random[:, None], self.bounds.random(params[:, -1], rng), action)
-        logp = self.logp(torch.from_numpy(params), torch.from_numpy(action)).numpy()
-        return action, logp
+        mean, log_std = self._split_numpy(params)
+        logp = self._logp_of(action, mean, log_std, np.exp(log_std))
+        with np.errstate(divide="ignore"):  # the logarithm of a share of 0
+            of_random, of_others = np.log(share) - np.float32(self.bounds.log_volume), np.log1p(-share) + logp
+        return action, np.logaddexp(of_random, of_others)
 
     def logp(self, params: Any, action: Any, mask: Any = None) -> Any:
         logp, share = super().logp(params, action), params[..., -2]
