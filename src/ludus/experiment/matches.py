@@ -105,8 +105,9 @@ class _RandomPlayer:
         self._bounds = (action.low, action.high) if isinstance(action, Continuous) else None
 
     def __call__(self, now: TimeStep) -> NDArray[Any]:
-        if self._bounds is None:  # equal logits
-            params = np.zeros((self._num_rows, self._head.num_outputs), np.float32)
+        if self._bounds is None:  # equal logits; where a share of random choices is explored by, all of them
+            params = np.zeros((self._num_rows, self._head.num_params), np.float32)
+            params[:, self._head.num_outputs + self._head.num_free :] = 1.0
             return self._head.choose(params, self._rng, now.mask, greedy=False)[0]
         low, high = (np.asarray(bound) for bound in self._bounds)
         low, high = np.where(np.isfinite(low), low, -1.0), np.where(np.isfinite(high), high, 1.0)

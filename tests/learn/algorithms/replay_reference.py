@@ -183,14 +183,15 @@ class ReplayReference:
     def _towers(self, tensors: Tensors, prefix: str, x: torch.Tensor) -> torch.Tensor:
         for tensor in tensors.values():
             tensor.requires_grad_()
-        last = tensors[f"{prefix}last_weight"]
+        num_hidden = len(self._spec.network.hidden)
+        last, last_bias = tensors[f"{prefix}weights.{num_hidden}"], tensors[f"{prefix}biases.{num_hidden}"]
         outputs = []
         for tower in range(len(last)):
             h = x
-            for layer in range(len(self._spec.network.hidden)):
+            for layer in range(num_hidden):
                 h = h @ tensors[f"{prefix}weights.{layer}"][tower] + tensors[f"{prefix}biases.{layer}"][tower]
                 h = self._activation(h)
-            outputs.append(h @ last[tower].T + tensors[f"{prefix}last_bias"][tower].T)
+            outputs.append(h @ last[tower].T + last_bias[tower].T)
         return torch.stack(outputs)
 
     def _unit(self, action: torch.Tensor) -> torch.Tensor:

@@ -26,6 +26,7 @@ CONTINUOUS = Continuous((-1.0, -2.0), (1.0, 5.0))
 DISCRETE = Discrete(3)
 CASES: dict[str, tuple[str, ActionSpec]] = {
     "sac": ("sac", CONTINUOUS),
+    "sac by torch's graph": ("sac", CONTINUOUS),
     "discrete sac": ("sac", DISCRETE),
     "td3": ("td3", CONTINUOUS),
 }
@@ -70,6 +71,8 @@ def make_learner(
 def compare(case: str, *, num_updates: int = 3, has_mask: bool = False, weighted: bool = False, **settings: Any) -> Any:
     name, action = CASES[case]
     learner = make_learner(name, action, **settings)
+    if case == "sac by torch's graph":
+        learner.networks.workspace["passes"] = None
     reference = ReplayReference(name, learner, seed=1)
     for number in range(num_updates):
         batch = make_transitions(action, seed=number, has_mask=has_mask)
@@ -124,6 +127,7 @@ def test_masks_are_heeded_at_both_observations(settings: dict[str, Any]) -> None
 @pytest.mark.parametrize("settings", [{"alpha": 0.4}, {"target_entropy": -0.3}, {"initial_alpha": 2.0}], ids=str)
 def test_the_temperature_is_fixed_or_learnt_for_an_entropy(settings: dict[str, Any]) -> None:
     compare("sac", **settings)
+    compare("sac by torch's graph", **settings)
     learner = make_learner("sac", CONTINUOUS, **settings)
     assert ("temperature" in learner.networks.trained) is ("alpha" not in settings)
 
@@ -135,6 +139,7 @@ def test_the_noise_on_target_actions_is_clipped() -> None:
 
 def test_the_policys_step_leaves_its_critics_alone() -> None:
     learner = make_learner("sac", CONTINUOUS, learning_rate=0.0)
+    learner.networks.workspace["passes"] = None
     learner.update(Replayed(make_transitions(CONTINUOUS)))
     critics = learner.networks.trained["critics"]
     of_critics = [parameter.grad.clone() for parameter in critics.parameters()]  # type: ignore[union-attr]

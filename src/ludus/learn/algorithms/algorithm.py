@@ -82,6 +82,7 @@ class Networks:
     policy: Policy  # acts and is published; in `Loss.network` its name is "policy"
     trained: dict[str, nn.Module] = field(default_factory=dict)  # critics, mixers, ...: each has its own optimiser
     targets: dict[str, nn.Module] = field(default_factory=dict)  # without gradients; moved by `Algorithm.after_step`
+    workspace: dict[str, Any] = field(default_factory=dict)  # what an algorithm keeps of them; not part of a checkpoint
 
 
 @dataclass(kw_only=True)
@@ -120,10 +121,11 @@ class View:
 class Loss(NamedTuple):
     """What one network descends in one step."""
 
-    value: Tensor
+    value: Any  # a tensor with gradients; a number where `has_gradient`
     metrics: dict[str, Any]  # numbers, or tensors of one element
     network: str = "policy"  # or one of `Networks.trained`
     priority: Tensor | None = None  # of each step of the view, for a replay table: its largest is the row's
+    has_gradient: bool = False  # from replay only: it is in `.grad` of the network's parameters already
 
 
 class Algorithm(Generic[C]):

@@ -61,6 +61,7 @@ class ReplayLearner:
         self.num_gradient_steps = 0
         self._config = algorithm.config
         self._device = torch.device(device)
+        self._is_on_cpu = self._device.type == "cpu"
         self._ranks = ranks
         self._reduce = ranks.sum_ if ranks is not None and ranks.size > 1 else None
         self._share = 1.0 if ranks is None else 1.0 / ranks.size
@@ -125,8 +126,9 @@ class ReplayLearner:
         priority: torch.Tensor | None = None
         for loss in self.algorithm.losses(view):
             optimiser = self._trained.optimisers[loss.network]
-            optimiser.zero_grad()
-            loss.value.backward()
+            if not loss.has_gradient:
+                optimiser.zero_grad()
+                loss.value.backward()
             norm = optimiser.step(self._reduce)
             _note(sums, loss, norm)
             if loss.priority is not None:
@@ -160,7 +162,12 @@ class ReplayLearner:
 
     def _tensors(self, batch: Transitions | Segment) -> Any:
         kind = type(batch)
-        tensors = kind(**{name: nests.map(self._tensor, value) for name, value in batch.to_nest().items()})
+        tensors = kind(
+            **{
+                name: self._tensor(value) if isinstance(value, np.ndarray) else nests.map(self._tensor, value)
+                for name, value in batch.to_nest().items()
+            }
+        )
         scale = self._config.reward_scale / (1.0 if self._rewards is None else self._rewards.value)
         if scale != 1.0:
             tensors.reward = tensors.reward * scale
@@ -170,7 +177,8 @@ class ReplayLearner:
         if leaf is None:
             return None
         array = leaf if leaf.flags.writeable else leaf.copy()
-        return torch.from_numpy(array).to(self._device, non_blocking=True)
+        tensor = torch.from_numpy(array)
+        return tensor if self._is_on_cpu else tensor.to(self._device, non_blocking=True)
 
     # --- metrics
 
@@ -220,10 +228,14 @@ class ReplayLearner:
 
 def _note(sums: dict[str, float], loss: Loss, norm: float) -> None:
     prefix = "" if loss.network == "policy" else f"{loss.network}_"
-    sums[f"{prefix}loss"] += float(loss.value.detach())
+    sums[f"{prefix}loss"] += _number(loss.value)
     sums[f"{prefix}gradient_norm"] += norm
     for name, metric in loss.metrics.items():
-        sums[name] += float(metric.detach() if isinstance(metric, torch.Tensor) else metric)
+        sums[name] += _number(metric)
+
+
+def _number(value: Any) -> float:
+    return float(value.detach() if isinstance(value, torch.Tensor) else value)
 
 
 def _rows_of(segment: Segment, part: slice) -> Segment:

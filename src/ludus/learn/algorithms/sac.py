@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ludus.core import EnvSpec
     from ludus.data.actions import ActionSpec
     from ludus.data.nest import Nest
+    from ludus.learn.algorithms.sac_passes import SACPasses
     from ludus.learn.networks.config import NetworkConfig
     from ludus.learn.policies.policy import Policy, PolicySpec
 
@@ -79,9 +80,15 @@ class SAC(ReplayAlgorithm[SACConfig]):
         return random_phase(self.config, num_steps, self.config.hold)
 
     def losses(self, view: ReplayView) -> Iterator[Loss]:
-        if isinstance(view.networks.policy.spec.action, Continuous):
-            return self._continuous(view)
-        return self._discrete(view)
+        if not isinstance(view.networks.policy.spec.action, Continuous):
+            return self._discrete(view)
+        if "passes" not in view.networks.workspace:
+            from ludus.learn.algorithms.sac_passes import SACPasses  # here, because it loads torch
+
+            networks = view.networks
+            networks.workspace["passes"] = SACPasses(networks) if SACPasses.fits(networks) else None
+        passes = view.networks.workspace["passes"]
+        return self._continuous(view) if passes is None else self._by_passes(view, passes)
 
     def after_step(self, networks: Networks, num_steps: int) -> None:
         from ludus.learn.networks.follow import follow  # here, because it loads torch
@@ -111,6 +118,28 @@ class SAC(ReplayAlgorithm[SACConfig]):
         yield Loss(view.mean(alpha * logp - q), {"entropy": entropy, "alpha": alpha})
         if self.config.alpha is None:
             yield self._temperature_loss(view, logp.detach())
+
+    def _by_passes(self, view: ReplayView, passes: SACPasses) -> Iterator[Loss]:
+        """The same as `_continuous`, without torch's graph."""
+        import torch
+
+        networks, batch = view.networks, view.batch
+        policy = networks.policy
+        assert batch is not None
+        with torch.no_grad():
+            alpha = passes.alpha(networks) if self.config.alpha is None else self.config.alpha
+            obs, next_obs = policy.scaled(batch.obs).numpy(), policy.scaled(batch.next_obs).numpy()
+            loss, error = passes.critics_loss(view, obs, next_obs, alpha)
+        if self.config.prioritised:
+            loss = loss._replace(priority=torch.from_numpy(abs(error).mean(0)))
+        yield loss
+        if (view.num_steps + 1) % self.config.policy_every:
+            return
+        with torch.no_grad():
+            loss, logp = passes.policy_loss(view, obs, alpha)
+        yield loss
+        if self.config.alpha is None:
+            yield passes.temperature_loss(view, logp, self.target_entropy(policy.spec.action))
 
     def _discrete(self, view: ReplayView) -> Iterator[Loss]:
         import torch

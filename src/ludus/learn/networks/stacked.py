@@ -36,23 +36,22 @@ class StackedMLP(nn.Module):
         self.activation = activation
         self.num_towers = num_towers
         sizes = list(zip((num_inputs, *hidden), hidden, strict=False))
-        self.weights = nn.ParameterList([nn.Parameter(torch.empty(num_towers, a, b)) for a, b in sizes])
-        self.biases = nn.ParameterList([nn.Parameter(torch.zeros(num_towers, 1, b)) for _, b in sizes])
-        # [outputs, inputs], unlike the others: few rows multiply far faster than few columns.
-        self.last_weight = nn.Parameter(torch.empty(num_towers, num_outputs, (num_inputs, *hidden)[-1]))
-        self.last_bias = nn.Parameter(torch.zeros(num_towers, num_outputs, 1))
+        # The last layer's are [outputs, inputs], unlike the others: few rows multiply far faster than few columns.
+        last_weight = torch.empty(num_towers, num_outputs, (num_inputs, *hidden)[-1])
+        last_bias = torch.zeros(num_towers, num_outputs, 1)
+        self.weights = nn.ParameterList([*(torch.empty(num_towers, a, b) for a, b in sizes), last_weight])
+        self.biases = nn.ParameterList([*(torch.zeros(num_towers, 1, b) for _, b in sizes), last_bias])
         with torch.no_grad():
             for tower in range(num_towers):
-                for weight in self.weights:
-                    nn.init.orthogonal_(weight[tower], math.sqrt(2.0))
-                nn.init.orthogonal_(self.last_weight[tower], gain)
+                for number, weight in enumerate(self.weights):
+                    nn.init.orthogonal_(weight[tower], math.sqrt(2.0) if number < len(hidden) else gain)
 
     def forward(self, x: torch.Tensor, *, is_frozen: bool = False, num_towers: int | None = None) -> torch.Tensor:
         """`is_frozen`: gradients go to `x` alone, which costs half as much, and less where rows have none.
 
         `num_towers`: the first of them only.
         """
-        parameters = (self.last_weight, self.last_bias, *self.weights, *self.biases)
+        parameters = (*self.weights, *self.biases)
         if num_towers is not None:
             parameters = tuple(parameter[:num_towers] for parameter in parameters)
         if torch.is_autocast_enabled(x.device.type):
@@ -84,24 +83,21 @@ class SingleMLP(nn.Module):
 
     def place(self) -> int:
         """Where the parameters are now; it changes when a learner moves them."""
-        return int(self.tower.last_weight.data_ptr())
+        return int(self.tower.weights[0].data_ptr())
 
     def layers(self) -> list[list[tuple[NDArray[Any], NDArray[Any]]]]:
         """Weight `[inputs, outputs]` and bias of each layer: arrays that share the parameters' memory."""
-        tower = self.tower
-        hidden = [
-            (weight.detach().numpy()[0], bias.detach().numpy()[0, 0])
-            for weight, bias in zip(tower.weights, tower.biases, strict=True)
-        ]
-        return [[*hidden, (tower.last_weight.detach().numpy()[0].T, tower.last_bias.detach().numpy()[0, :, 0])]]
+        *layers, last = zip(self.tower.weights, self.tower.biases, strict=True)
+        hidden = [(weight.detach().numpy()[0], bias.detach().numpy()[0, 0]) for weight, bias in layers]
+        return [[*hidden, (last[0].detach().numpy()[0].T, last[1].detach().numpy()[0, :, 0])]]
 
 
 def _forward(
     x: torch.Tensor, activation: str, parameters: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Outputs `[K, N, num_outputs]`, and the inputs of all layers: `[N, ...]` of a single tower, else `[K, N, ...]`."""
-    last_weight, last_bias, *layers = parameters
-    weights, biases = layers[: len(layers) // 2], layers[len(layers) // 2 :]
+    *weights, last_weight = parameters[: len(parameters) // 2]
+    *biases, last_bias = parameters[len(parameters) // 2 :]
     is_single = len(last_weight) == 1
     if is_single:
         h = x if x.dim() == 2 else x[0]
@@ -135,14 +131,14 @@ class _Stack(torch.autograd.Function):
     def forward(context: Any, x: torch.Tensor, activation: str, *parameters: torch.Tensor) -> torch.Tensor:
         outputs, kept = _forward(x, activation, parameters)
         context.activation, context.input_shape = activation, x.shape
-        weights = parameters[2 : 1 + len(parameters) // 2]
-        context.save_for_backward(parameters[0], *weights, *kept)
+        context.save_for_backward(*parameters[: len(parameters) // 2], *kept)
         return outputs
 
     @staticmethod
     def backward(context: Any, of_outputs: torch.Tensor) -> tuple[Any, ...]:
-        last_weight, *saved = context.saved_tensors
-        weights, kept = saved[: len(saved) // 2], saved[len(saved) // 2 :]
+        saved = context.saved_tensors
+        *weights, last_weight = saved[: len(saved) // 2]
+        kept = saved[len(saved) // 2 :]
         needs_x, needs_weights = context.needs_input_grad[0], context.needs_input_grad[2]
         is_flat = len(context.input_shape) == 2
         if not needs_weights:
@@ -171,9 +167,8 @@ def _backward_single(
     needs_x: bool,
 ) -> tuple[Any, list[Any]]:
     """Of the input, if needed, and of the parameters in their order."""
-    heads = [gradient.t().mm(kept[-1]).unsqueeze(0), gradient.sum(0).view(1, -1, 1)]
-    of_weights: list[Any] = []
-    of_biases: list[Any] = []
+    of_weights: list[Any] = [gradient.t().mm(kept[-1]).unsqueeze(0)]
+    of_biases: list[Any] = [gradient.sum(0).view(1, -1, 1)]
     if weights or needs_x:
         gradient = gradient.mm(last_weight[0])
     for number in reversed(range(len(weights))):
@@ -182,7 +177,7 @@ def _backward_single(
         of_biases.append(gradient.sum(0).view(1, 1, -1))
         if number or needs_x:
             gradient = gradient.mm(weights[number][0].t())
-    return (gradient if needs_x else None), [*heads, *reversed(of_weights), *reversed(of_biases)]
+    return (gradient if needs_x else None), [*reversed(of_weights), *reversed(of_biases)]
 
 
 def _backward(
@@ -201,16 +196,15 @@ def _backward(
     else:
         of_last_weight = gradient.transpose(1, 2).bmm(kept[-1])
         gradient = gradient.bmm(last_weight)
-    of_weights: list[Any] = []
-    of_biases: list[Any] = []
+    of_weights: list[Any] = [of_last_weight]
+    of_biases: list[Any] = [of_last_bias]
     for number in reversed(range(len(weights))):
         gradient = _deactivate(gradient, kept[number + 1], activation)
         of_weights.append(kept[number].transpose(1, 2).bmm(gradient))
         of_biases.append(gradient.sum(1, keepdim=True))
         if number or needs_x:
             gradient = gradient.bmm(weights[number].transpose(1, 2))
-    gradients = [of_last_weight, of_last_bias, *reversed(of_weights), *reversed(of_biases)]
-    return (gradient if needs_x else None), gradients
+    return (gradient if needs_x else None), [*reversed(of_weights), *reversed(of_biases)]
 
 
 def _frozen(

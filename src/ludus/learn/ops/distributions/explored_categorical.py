@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ludus.data.actions import ActionSpec, Discrete
 from ludus.errors import ConfigError
 from ludus.learn.ops.distributions.categorical import Categorical
-from ludus.learn.ops.distributions.head import check_params
+from ludus.learn.ops.distributions.head import FORBIDDEN, check_params
 
 __all__ = ["ExploredCategorical"]
 
@@ -39,8 +39,13 @@ class ExploredCategorical(Categorical):
             return self._logits.sample(logits, rng, mask)
         is_random = rng.random(len(params), np.float32) < share
         action, _ = self._logits.sample(np.where(is_random[:, None], np.float32(0.0), logits), rng, mask)
-        tensors = (None if each is None else torch.from_numpy(each) for each in (params, action, mask))
-        return action, self.logp(*tensors).numpy()
+        if mask is not None:
+            logits = np.where(mask, logits, np.float32(FORBIDDEN))
+        probs = np.exp(logits - logits.max(axis=1, keepdims=True))
+        chosen = probs[np.arange(len(params)), action] / probs.sum(axis=1)
+        num_allowed = self.num_outputs if mask is None else mask.sum(axis=1)
+        prob = share / num_allowed + (1.0 - share) * chosen
+        return action, np.log(prob, dtype=np.float32)
 
     def mode(self, params: NDArray[np.float32], mask: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         return self._logits.mode(self._split(params)[0], mask)

@@ -137,10 +137,13 @@ class SquashedGaussian(DiagGaussian):
         std: NDArray[np.float32] = np.exp(log_std)
         drawn = mean + std * rng.standard_normal(mean.shape, np.float32)
         action = self._squash(drawn)
+        return action, self._logp_of(action, mean, log_std, std)
+
+    def _logp_of(self, action: NDArray[np.float32], mean: Any, log_std: Any, std: Any) -> NDArray[np.float32]:
         unit = ((action - self._centre) / self._half).clip(-self._EDGE, self._EDGE)
         variable = np.arctanh(unit)
         stretch = np.log1p(-unit * unit).sum(axis=-1) + np.float32(self._log_half)
-        return action, self._logp_numpy(mean, log_std, std, variable) - stretch
+        return self._logp_numpy(mean, log_std, std, variable) - stretch
 
     def mode(self, params: NDArray[np.float32], mask: NDArray[np.bool_] | None = None) -> NDArray[np.float32]:
         return self._squash(self._split_numpy(params)[0])

@@ -15,9 +15,9 @@ from ludus.learn.ops.distributions.action_bounds import ActionBounds
 from ludus.learn.ops.distributions.gaussian import SquashedGaussian
 from ludus.learn.ops.distributions.head import check_params
 
-__all__ = ["TanhGaussian"]
+__all__ = ["MAX_LOG_STD", "MIN_LOG_STD", "TanhGaussian"]
 
-_MIN_LOG_STD, _MAX_LOG_STD = -20.0, 2.0
+MIN_LOG_STD, MAX_LOG_STD = -20.0, 2.0
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -56,8 +56,11 @@ class TanhGaussian(SquashedGaussian):
             return action, logp
         is_random = rng.random(len(params), np.float32) < share
         action = np.where(is_random[:, None], self.bounds.random(params[:, -1], rng), action)
-        logp = self.logp(torch.from_numpy(params), torch.from_numpy(action)).numpy()
-        return action, logp
+        mean, log_std = self._split_numpy(params)
+        logp = self._logp_of(action, mean, log_std, np.exp(log_std))
+        with np.errstate(divide="ignore"):  # the logarithm of a share of 0
+            of_random, of_others = np.log(share) - np.float32(self.bounds.log_volume), np.log1p(-share) + logp
+        return action, np.logaddexp(of_random, of_others)
 
     def logp(self, params: Any, action: Any, mask: Any = None) -> Any:
         logp, share = super().logp(params, action), params[..., -2]
@@ -66,12 +69,12 @@ class TanhGaussian(SquashedGaussian):
     def _split_numpy(self, params: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         check_params(params, self.num_params)
         size = self._size
-        return params[:, :size], params[:, size : 2 * size].clip(_MIN_LOG_STD, _MAX_LOG_STD)
+        return params[:, :size], params[:, size : 2 * size].clip(MIN_LOG_STD, MAX_LOG_STD)
 
     def _split(self, params: Any) -> tuple[Any, Any]:
         check_params(params, self.num_params)
         size = self._size
-        return params[..., :size], params[..., size : 2 * size].clamp(_MIN_LOG_STD, _MAX_LOG_STD)
+        return params[..., :size], params[..., size : 2 * size].clamp(MIN_LOG_STD, MAX_LOG_STD)
 
 
 class _Sampled(torch.autograd.Function):
@@ -80,7 +83,7 @@ class _Sampled(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, outputs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         mean, raw = outputs.chunk(2, -1)
-        log_std = raw.clamp(_MIN_LOG_STD, _MAX_LOG_STD)
+        log_std = raw.clamp(MIN_LOG_STD, MAX_LOG_STD)
         offset = log_std.exp().mul_(noise)
         u = mean + offset
         unit = u.tanh()
@@ -97,5 +100,5 @@ class _Sampled(torch.autograd.Function):
         of_logp = of_logp.unsqueeze(-1)
         of_u = of_unit.addcmul(of_unit * unit, unit, value=-1.0).addcmul_(of_logp, unit, value=2.0)
         of_log_std = torch.mul(of_u, offset).sub_(of_logp)
-        of_log_std *= (raw >= _MIN_LOG_STD) & (raw <= _MAX_LOG_STD)
+        of_log_std *= (raw >= MIN_LOG_STD) & (raw <= MAX_LOG_STD)
         return torch.cat([of_u, of_log_std], -1), None
