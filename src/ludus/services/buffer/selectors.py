@@ -50,7 +50,10 @@ class Items:
     high: int = 0  # slots from here on have always been empty
 
     def live(self, keys: Ints) -> NDArray[np.bool_]:
-        return np.equal(self.key.take(keys % len(self.key)), keys)
+        """Which of these items are there; negative keys never are."""
+        found = np.equal(self.key.take(keys % len(self.key)), keys)
+        found &= keys >= 0
+        return found
 
 
 class Selector:

@@ -340,7 +340,7 @@ class Table:
         keys = np.asarray(keys, np.int64)
         priorities = self.check_priorities(priorities, len(keys))
         slots = keys % self.num_slots
-        live = self._items.key.take(slots) == keys
+        live = self._items.live(keys)
         num = int(np.count_nonzero(live))
         if num < len(keys):
             keys, slots, priorities = keys[live], slots[live], priorities[live]
@@ -366,6 +366,15 @@ class Table:
         if len(keys):
             self._drop(keys, keys % self.num_slots)
             self._num_removed += len(keys)
+            self._commit()
+        return len(keys)
+
+    def evict(self, keys: Ints) -> int:
+        """`remove` for the owner, whose data goes: counted as what the remover takes. The keys are distinct."""
+        keys = keys[self._items.live(keys)]
+        if len(keys):
+            self._drop(keys, keys % self.num_slots)
+            self._num_evicted += len(keys)
             self._commit()
         return len(keys)
 
