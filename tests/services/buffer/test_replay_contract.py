@@ -81,7 +81,7 @@ def test_the_oldest_make_room(open_replay: Open) -> None:
 
 
 def test_priorities_at_insert_and_later_decide_what_is_drawn(open_replay: Open) -> None:
-    replay = open_replay(TableSettings(sampler=Prioritised(exponent=1.0)), num_ahead=0) if open_replay else None
+    replay = open_replay(TableSettings(sampler=Prioritised(exponent=1.0)), num_ahead=0)
     for first in range(0, 16, 4):
         replay.insert(rows(*range(first, first + 4)), np.array([0.0, 0.0, 0.0, 1.0]))
     finish(replay)
