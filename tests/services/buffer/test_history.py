@@ -171,7 +171,7 @@ def test_replay_that_persists_keeps_its_band_its_counts_and_every_acknowledged_r
                 continue
             sampled[index] += numbers_of(batch)
             client.update_priorities(keys, rng.random(n) + 0.1)
-        num_repeated[index] = client.client_statistics().num_repeated
+        num_repeated[index] = client.client_stats().num_repeated
 
     with launch.local(program, project=tmp_path) as run:
         clients = [ReplayClient(run.remote(handle), num_ahead=0, credits=1) for _ in range(4)]

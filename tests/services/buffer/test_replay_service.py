@@ -54,7 +54,7 @@ def test_the_limiter_holds_up_inserts_and_samples_and_says_why() -> None:
         assert len(numbers_of(other.sample(4)[0])) == 4, "which makes room for the insert that waits"
         client.flush()
         assert client.statistics()["num_inserted"] == 10
-        assert client.client_statistics().insert_waited_s > 0
+        assert client.client_stats().insert_waited_s > 0
         with pytest.raises(errors.ConfigError, match="Raise tolerance"):
             other.sample(9)
         for each in (client, other):
@@ -84,7 +84,7 @@ def test_rows_that_are_overwritten_while_they_are_read_are_drawn_again_and_never
         reader = connect(address, num_ahead=1)
         for _ in range(500):
             assert len(numbers_of(reader.sample(16)[0])) == 16
-        stats = reader.client_statistics()
+        stats = reader.client_stats()
         assert stats.is_mapped
         assert stats.num_overwritten > 0, "otherwise this has not tried anything"
         reader.close()
@@ -140,7 +140,7 @@ def test_acknowledged_inserts_survive_kill_9_of_a_service_that_persists(tmp_path
         assert sorted(kept) == list(range(number + 1)), "each row once"
         assert client.statistics()["size"] == number + 1
         assert len(numbers_of(client.sample(64)[0])) == 64
-        assert client.client_statistics().is_mapped
+        assert client.client_stats().is_mapped
 
 
 @pytest.mark.chaos
@@ -159,7 +159,7 @@ def test_a_client_goes_on_with_the_memory_of_the_next_service(tmp_path: Path) ->
         client.insert(rows(*range(100, 108)))
         client.flush()
         wait_until(lambda: set(numbers_of(client.sample(32)[0])) <= set(range(100, 108)))
-        assert client.client_statistics().is_mapped
+        assert client.client_stats().is_mapped
         assert not folder.exists(), "the next service has removed what the killed one left"
         folder = Path(run.remote(handle).describe()["folder"])
         assert folder.exists()

@@ -111,7 +111,7 @@ class MappedReplay:
         return np.memmap(path, dtype, mode="r+", shape=shape).view(np.ndarray)
 
     def _drop_uncommitted(self) -> None:
-        """Of an insert that the process before did not finish, and what it had begun to overwrite."""
+        """Of an insert that the process before did not finish, and what it had started to overwrite."""
         keys = self.table.keys()
         is_whole = (keys < self.num_items) & (self._key.take(keys % self.num_slots) == keys)
         self.table.remove(keys[~is_whole])

@@ -379,7 +379,7 @@ class ReplayClient:
         self.mass = stats["mass"]
         return stats
 
-    def client_statistics(self) -> ReplayClientStats:
+    def client_stats(self) -> ReplayClientStats:
         return ReplayClientStats(
             num_inserted=self._num_inserted,
             num_inserts_under_way=len(self._inserts),
