@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -100,11 +101,23 @@ def test_a_client_that_is_stopped_or_killed_holds_up_nobody() -> None:
             wait_until(lambda: mine.statistics()["num_waiting_inserts"] > 0)
             os.kill(stopped.pid, signal.SIGSTOP)
             os.kill(killed.pid, signal.SIGKILL)
-            for number in range(0, 60, 2):
-                mine.sample(2)
+            is_over = threading.Event()
+            learner = connect(address, num_ahead=0)
+
+            def learn() -> None:
+                while not is_over.is_set():
+                    with contextlib.suppress(errors.DeadlineExceeded):
+                        learner.sample(2, timeout_s=0.1)
+
+            learning = threading.Thread(target=learn)
+            learning.start()
+            for number in range(100, 160, 2):
                 mine.insert(rows(number, number + 1))
             mine.flush()
-            assert mine.statistics()["num_inserted"] - 8 + 2 >= 62
+            is_over.set()
+            learning.join(20)
+            assert mine.client_stats().num_inserted == 60
+            learner.close()
             stopped.kill()
             wait_until(lambda: mine.statistics()["num_waiting_inserts"] == 0)
             assert mine.statistics()["num_waiting_draws"] == 0

@@ -148,13 +148,11 @@ class MappedReplay:
     def insert(
         self, batch: Mapping[str, NDArray[Any]], priorities: NDArray[Any] | None = None, *, insert_id: str = ""
     ) -> Ints:
-        """Items of the rows of these arrays, which `check` has seen; their keys. Does not ask the limiter.
+        """Items of the rows of these arrays, of which `check` says that they can be; their keys.
 
-        With an `insert_id`, none if it was inserted before.
+        Does not ask the limiter, nor whether `insert_id` was inserted before: its owner does.
         """
-        if insert_id and insert_id in self._ids:
-            return np.empty(0, np.int64)
-        num = self.check(batch, priorities)
+        num = len(batch[self._names[0]])
         start = self.num_items
         keys = np.arange(start, start + num)
         if insert_id:
