@@ -8,7 +8,9 @@ with_ludus.py client
 
 from __future__ import annotations
 
+import atexit
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -32,7 +34,35 @@ def make_table(size: str, kind: str, num_slots: int, *, num_buffers: int) -> Any
 
 def start_service(size: str, kind: str, num_slots: int) -> tuple[Any, Any]:
     """A table that other processes use: its address (anything that JSON has), and what must stay referenced."""
-    raise NotImplementedError("the service of replay tables is not connected to this benchmark")
+    from ludus.data.spec import ArraySpec
+    from ludus.rpc.server import RpcServer
+    from ludus.services.buffer import replay_service, selectors, table
+    from ludus.workers.register import register_all
+
+    sampler = selectors.Prioritised(exponent=EXPONENT) if kind == "prioritised" else selectors.Uniform()
+    spec = {name: ArraySpec(shape, np.dtype(dtype)) for name, (shape, dtype) in FIELDS[size].items()}
+    service = replay_service.ReplayService(spec, table.TableSettings(sampler=sampler), num_slots=num_slots)
+    server = RpcServer(0)
+    server.start()
+    register_all(server, service)
+    is_closing = threading.Event()
+
+    def serve() -> None:
+        while not is_closing.is_set():
+            server.handle_requests(timeout_s=1.0)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+
+    def close() -> None:
+        is_closing.set()
+        server.wake()
+        thread.join(5.0)
+        service.close()  # and with it the shared memory
+        server.close()
+
+    atexit.register(close)
+    return server.address, service
 
 
 def connect(address: Any, size: str) -> Any:
@@ -40,7 +70,9 @@ def connect(address: Any, size: str) -> Any:
 
     One that does must have `flush()`, which waits for all acknowledgements.
     """
-    raise NotImplementedError("the client of replay tables is not connected to this benchmark")
+    from ludus.services.buffer import replay_client
+
+    return replay_client.connect(address)
 
 
 # ---- The contestant --------------------------------------------------------------------------------------------------

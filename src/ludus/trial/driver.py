@@ -160,20 +160,20 @@ class Driver:
 
     def open_buffer(self, name: str, given: Mapping[str, Any]) -> str:
         check_name("buffer", name)
+        settings, persist = services.buffer_settings(given)
         with self._lock:
             known = self._declared.get(name)
             if known is None:
-                settings, persist = services.buffer_settings(given)
                 folder = self._place.folder.path / "buffers" / name if persist else None
                 buffer = services.buffer(settings, folder)
                 self.host(buffer, f"buffer-{name}")
-                self._declared[name] = known = {**settings.as_dict(), "persist": persist}
+                self._declared[name] = known = {**settings.resolved(), "persist": persist}
                 self._buffers[name] = buffer
                 self._watch_services()
             for key, value in given.items():
-                if key in known and known[key] != value:
+                if known[key] != value:
                     raise errors.ConfigError(
-                        f"buffer {name!r} has {_spell(key)} of {known[key]} already and cannot have {value}. Give the "
+                        f"buffer {name!r} has {_spell(key, known[key])} already and cannot have {value!r}. Give the "
                         "same everywhere, or none."
                     )
             return str(self._buffers[name].when_full)
@@ -248,6 +248,7 @@ class Driver:
             self._is_closing = True
         with contextlib.ExitStack() as steps:  # from the last to the first, each whatever became of those before
             steps.callback(self._close_metrics)
+            steps.callback(services.remove_abandoned)
             for host in self._hosts.values():
                 steps.callback(host.close)
             for stage in reversed(Stage):
@@ -273,8 +274,8 @@ class Driver:
             run.stop(0.0)  # which is over: lets go of what it holds
 
 
-def _spell(setting: str) -> str:
-    return "a capacity" if setting == "capacity" else f"{setting}"
+def _spell(setting: str, value: Any) -> str:
+    return f"a capacity of {value}" if setting == "capacity" else f"{setting}={value!r}"
 
 
 def _node_names(program: Program) -> list[str]:

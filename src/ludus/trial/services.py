@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ludus import envs, options
 from ludus.models.versions.service import WeightsService
 from ludus.program.program import Program, Resources, RestartPolicy
-from ludus.services.buffer import buffer_stats
+from ludus.services.buffer import buffer_stats, column_folder
 from ludus.services.buffer.buffer_settings import BufferSettings
 from ludus.services.buffer.service import BufferService
 from ludus.services.trainer.service_host import Hosted
@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from ludus.gateway.session_core import Observer
     from ludus.learn.policies.policy import PolicySpec
 
-__all__ = ["NamedBuffer", "buffer", "buffer_settings", "gateway_program", "model_program", "training_program"]
+__all__ = [
+    "NamedBuffer",
+    "buffer",
+    "buffer_settings",
+    "gateway_program",
+    "model_program",
+    "remove_abandoned",
+    "training_program",
+]
 
 # An env that ends its process now and then is lived with; one that does in every life reaches this limit.
 _SIMULATOR_RESTARTS = RestartPolicy(max_restarts=30, window_s=600.0, backoff_s=0.1, max_backoff_s=2.0)
@@ -54,6 +62,11 @@ def buffer_settings(given: Mapping[str, Any]) -> tuple[BufferSettings, bool]:
 def buffer(settings: BufferSettings, folder: Path | None) -> NamedBuffer:
     """A buffer of nests, hosted by the driver; with a folder, one that survives it."""
     return NamedBuffer(settings, of="nest", folder=folder)
+
+
+def remove_abandoned() -> None:
+    """What services that were killed have left in this host's shared memory."""
+    column_folder.remove_abandoned()
 
 
 def model_program(

@@ -359,3 +359,68 @@ def test_items_that_do_not_look_like_the_others_are_dropped_and_reported() -> No
 def test_a_weight_must_be_a_share(weights: list[float]) -> None:
     with pytest.raises(errors.ConfigError, match="weights"):
         ludus.BatchBuffer([iter([1])], batch_size=1, weights=weights)
+
+
+def test_a_buffer_can_be_a_replay_table(trial: trials.Trial) -> None:
+    buffer = ludus.RemoteBuffer("b", sampler="prioritised", exponent=1.0, capacity=4, min_size=2)
+    with pytest.raises(errors.DeadlineExceeded, match="has 0 items and needs 2"):
+        buffer.sample(1, timeout_s=0.01)
+    assert buffer.push(*[{"n": n} for n in range(6)], priorities=[1, 1, 0, 0, 0, 1]) == 6
+    sampled = ludus.RemoteBuffer("b").sample(8)
+    assert numbers(sampled.items) == [5] * 8
+    assert sampled.probabilities.tolist() == [1.0] * 8
+    assert buffer.update_priorities(sampled.keys, np.zeros(8)) == 8
+    assert buffer.statistics()["sampling"] == "sampling waits for priorities: all are 0"
+    assert buffer.statistics()["num_evicted"] == 2
+    with pytest.raises(errors.DataError, match="Give one each"):
+        buffer.push({"n": 1}, priorities=[1.0, 2.0])
+
+
+def test_what_a_full_buffer_does_is_an_option_and_a_push_can_say_otherwise(trial: trials.Trial) -> None:
+    oldest = ludus.RemoteBuffer("oldest", capacity=2, when_full="drop_oldest")
+    assert oldest.push(1, 2, 3) == 3
+    assert oldest.take(9, 1.0) == [2, 3]
+    waits = ludus.RemoteBuffer("waits", capacity=2, when_full="block")
+    with pytest.raises(errors.DeadlineExceeded, match="1 items were not queued"):
+        waits.push(1, 2, 3, timeout_s=0.05)
+    assert waits.push(4, drop=True) == 0
+    assert asyncio.run(waits.push_async(5, drop=True)) == 0
+    assert waits.take(9, 1.0) == [1, 2]
+
+
+def test_declarations_that_disagree_are_an_error_which_says_what_is_there(trial: trials.Trial) -> None:
+    ludus.RemoteBuffer("b", sampler="uniform", capacity=8)
+    ludus.RemoteBuffer("b")
+    ludus.RemoteBuffer("b", sampler="uniform")
+    with pytest.raises(errors.ConfigError, match=r"'b' has sampler='uniform' already and cannot have 'fifo'"):
+        ludus.RemoteBuffer("b", sampler="fifo")
+    with pytest.raises(errors.ConfigError, match="persist=False already"):
+        ludus.RemoteBuffer("b", persist=True)
+    with pytest.raises(errors.ConfigError, match="is not one of"):
+        ludus.RemoteBuffer("c", sampler="unifrom")
+    ludus.RemoteBuffer("b", max_times_sampled=0, when_full="drop_oldest")  # as it is
+    make, args = ludus.RemoteBuffer("b", sampler="uniform").__reduce__()
+    assert make(*args).statistics()["capacity"] == 8
+
+
+PUSH = """
+import sys, ludus
+ludus.init(sys.argv[1], "t")
+buffer = ludus.RemoteBuffer("b", persist=True, compress=True)
+for n in range(10):
+    buffer.push({"n": n})
+buffer.take(3)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_persists_survives_kill_9_of_the_driver(tmp_path: Path) -> None:
+    driver = start(PUSH, tmp_path)
+    assert read_line(driver) == "ready"
+    driver.kill()
+    driver.wait()
+    with ludus.init(str(tmp_path), "t"):
+        buffer = ludus.RemoteBuffer("b", persist=True)
+        assert numbers(drain(buffer, 7)) == list(range(3, 10))
+        assert len(buffer) == 0

@@ -90,6 +90,10 @@ class BufferSettings:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def resolved(self) -> dict[str, Any]:
+        """As they are, those that are not set as well."""
+        return {**asdict(self), "max_times_sampled": self.times, "when_full": self.full}
+
     def _selector(self, name: str) -> SelectorSettings:
         if name == "prioritised":
             return Prioritised(exponent=self.exponent)

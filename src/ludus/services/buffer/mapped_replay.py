@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ __all__ = ["KEY", "ColumnReader", "MappedReplay"]
 
 KEY = "__key"
 _STEP_BYTES = 4096
+_SHARED_WORK_BYTES = 1 << 20  # from here on two threads copy
 Ints = NDArray[np.int64]
+Arrays = Mapping[str, NDArray[Any]]
 
 
 class MappedReplay:
@@ -111,7 +114,7 @@ class MappedReplay:
         return np.memmap(path, dtype, mode="r+", shape=shape).view(np.ndarray)
 
     def _drop_uncommitted(self) -> None:
-        """Of an insert that the process before did not finish, and what it had begun to overwrite."""
+        """Of an insert that the process before did not finish, and what it had started to overwrite."""
         keys = self.table.keys()
         is_whole = (keys < self.num_items) & (self._key.take(keys % self.num_slots) == keys)
         self.table.remove(keys[~is_whole])
@@ -145,13 +148,11 @@ class MappedReplay:
     def insert(
         self, batch: Mapping[str, NDArray[Any]], priorities: NDArray[Any] | None = None, *, insert_id: str = ""
     ) -> Ints:
-        """Items of the rows of these arrays, which `check` has seen; their keys. Does not ask the limiter.
+        """Items of the rows of these arrays, of which `check` says that they can be; their keys.
 
-        With an `insert_id`, none if it was inserted before.
+        Does not ask the limiter, nor whether `insert_id` was inserted before: its owner does.
         """
-        if insert_id and insert_id in self._ids:
-            return np.empty(0, np.int64)
-        num = self.check(batch, priorities)
+        num = len(batch[self._names[0]])
         start = self.num_items
         keys = np.arange(start, start + num)
         if insert_id:
@@ -186,7 +187,11 @@ class ColumnReader:
         self._key: Ints = columns.arrays[KEY]
         self.spec = {name: leaf for name, leaf in columns.spec.items() if name != KEY}
         self._names = list(self.spec)
+        self._row_bytes = sum(leaf.dtype.itemsize * int(np.prod(leaf.shape)) for leaf in self.spec.values())
         self.token = token
+        # NumPy copies without the interpreter's lock, and one core does not use all of the memory's speed.
+        has_cores = len(os.sched_getaffinity(0)) > 1
+        self._helper = futures.ThreadPoolExecutor(1, thread_name_prefix="replay-reader") if has_cores else None
 
     @classmethod
     def open(cls, folder: Path, token: str, *, touch: bool = False) -> ColumnReader | None:
@@ -202,13 +207,27 @@ class ColumnReader:
                 array.reshape(-1).view(np.uint8)[::_STEP_BYTES].max(initial=0)
         return cls(columns, token)
 
-    def gather(self, keys: Ints, out: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+    def gather(self, keys: Ints, out: Arrays) -> NDArray[np.bool_]:
         """Copy the items of these keys to `out`; which of them are whole. The others were overwritten in between."""
         slots = keys % self._columns.num_slots
         is_whole: NDArray[np.bool_] = self._key.take(slots) == keys
-        self._columns.take(self._names, slots, out=out)
+        if self._helper is not None and len(slots) * self._row_bytes >= _SHARED_WORK_BYTES:
+            half = len(slots) // 2
+            later = self._helper.submit(self._copy, slots[half:], {name: out[name][half:] for name in self._names})
+            self._copy(slots[:half], {name: out[name][:half] for name in self._names})
+            later.result()
+        else:
+            self._copy(slots, out)
         is_whole &= self._key.take(slots) == keys
         return is_whole
+
+    def _copy(self, slots: Ints, out: Arrays) -> None:
+        self._columns.take(self._names, slots, out=out)
+
+    def close(self) -> None:
+        """End its thread. Twice is fine."""
+        if self._helper is not None:
+            self._helper.shutdown()
 
 
 def _spell(spec: Mapping[str, ColumnSpec]) -> dict[str, str]:

@@ -349,7 +349,7 @@ class ReplayClient:
         self._out = OutputBuffers(self._spec, self._num_buffers)
         self._staging = OutputBuffers(self._spec, self._credits + 1)
         self._token = about["token"]
-        self._reader = None
+        self._unmap()
         if self._may_map and about["host"] == host_id():
             self._reader = ColumnReader.open(Path(about["folder"]), self._token, touch=about["is_in_memory"])
 
@@ -379,7 +379,7 @@ class ReplayClient:
         self.mass = stats["mass"]
         return stats
 
-    def client_statistics(self) -> ReplayClientStats:
+    def client_stats(self) -> ReplayClientStats:
         return ReplayClientStats(
             num_inserted=self._num_inserted,
             num_inserts_under_way=len(self._inserts),
@@ -394,8 +394,13 @@ class ReplayClient:
 
     def close(self) -> None:
         """Hang up. What is under way may or may not be inserted: `flush` before."""
-        self._reader = None
+        self._unmap()
         self._remote.close()
+
+    def _unmap(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
 
 class _Direct:

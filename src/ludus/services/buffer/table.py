@@ -253,7 +253,10 @@ class Table:
         return ""
 
     def num_samplable(self, n: int) -> int:
-        """How many of `n` may be sampled now, one after another."""
+        """How many of `n` may be sampled now, one after another.
+
+        With `max_times_sampled` above 1 the limiter is asked as if no item were used up by them.
+        """
         size, inserted, sampled = self._counts()
         may = self.limiter.can_sample
         used_up = 1 if self.max_times_sampled == 1 else 0
