@@ -51,7 +51,11 @@ class TrainConfig:
     trial: str | None = option(None, help="name of this trial; none: made from the time")
     checkpoint_seconds: float = option(30.0, help="seconds between checkpoints", minimum=0.0)
     keep_checkpoints: int = option(3, help="how many of the last checkpoints to keep", minimum=1)
-    flow: str = option("auto", help="sync: collect, train, in turns; async: at once", choices=("auto", "sync", "async"))
+    flow: str = option(
+        "auto",
+        help="sync: collect, train, in turns; async: at once; replay: from what is kept of all that was collected",
+        choices=("auto", "sync", "async", "replay"),
+    )
     simulators: int | None = option(
         None, help="processes that run environments, or that games call; 0: all in one process", minimum=0
     )
@@ -114,11 +118,15 @@ class Config:
 
     @property
     def flow(self) -> str:
+        default = registry.algorithm_class(self.train.algorithm).default_flow
         if self.is_game:  # they play on, whatever the trainer does
-            return "async"
-        if self.train.flow != "auto":
-            return self.train.flow
-        return registry.algorithm_class(self.train.algorithm).default_flow
+            return "replay" if self.is_replay else "async"
+        return default if self.train.flow == "auto" else self.train.flow
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether the algorithm learns from replay."""
+        return registry.algorithm_class(self.train.algorithm).learns_from != "segments"
 
     @property
     def num_simulators(self) -> int:
@@ -128,6 +136,11 @@ class Config:
         if self.is_game:
             return 1
         return max(1, self.train.trainers) if self.flow == "async" or self.train.inference else 0
+
+    @property
+    def has_queue(self) -> bool:
+        """Whether simulators, or games, push segments by themselves into a queue of their trainer."""
+        return self.flow == "async" or (self.flow == "replay" and self.num_simulators > 0)
 
     @property
     def is_embedded(self) -> bool:
@@ -145,6 +158,11 @@ class Config:
             self._check_games()
         elif train.spec is not None:
             raise ConfigError(f"spec={train.spec} is for games, game://HOST:PORT; {train.env} says itself what it is.")
+        if self.is_replay != (self.flow == "replay"):
+            kind, flows = (
+                ("learns from replay", "replay") if self.is_replay else ("needs new segments", "sync or async")
+            )
+            raise ConfigError(f"flow={self.flow} is not for {train.algorithm}, which {kind}: use flow={flows}.")
         if self.flow == "async" and self.num_simulators == 0:
             raise ConfigError(
                 "simulators=0 puts all into one process, which takes turns: use flow=sync, or simulators=1."
@@ -185,7 +203,7 @@ class Config:
         if self.env_args.keys() & {"obs", "action"}:  # without them a command line is only being explained
             self.games  # noqa: B018 - raises
         refused = {
-            "flow": (train.flow == "sync", "games do not wait for a trainer: the flow is async"),
+            "flow": (train.flow == "sync", "games do not wait for a trainer: the flow is async or replay"),
             "simulators": (train.simulators == 0, "games call a process of its own: give 1 or more"),
             "inference": (train.inference > 0, "the processes that games call run the policy themselves"),
             "engine": (train.engine != "local", "games call processes of this machine"),

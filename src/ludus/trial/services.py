@@ -22,6 +22,7 @@ from ludus.trial.counting import Service, services_of
 from ludus.trial.trial import EXPERIMENT
 
 if TYPE_CHECKING:
+    from ludus.core import EnvSpec
     from ludus.experiment.config import Config
     from ludus.gateway.actor import ActorLike
     from ludus.gateway.gateway import GatewayOptions
@@ -115,7 +116,7 @@ def training_program(config: Config, folder: Path, *, began: float) -> tuple[Pro
     if config.is_game:
         _add_game_workers(program, config, folder, policy, has_mask=env.has_mask)
     elif config.num_simulators:
-        _add_simulators(program, config, policy)
+        _add_simulators(program, config, policy, env)
     program.add(
         "trainer",
         TrainerService,
@@ -123,7 +124,7 @@ def training_program(config: Config, folder: Path, *, began: float) -> tuple[Pro
             config=config,
             folder=folder,
             policy=policy,
-            agents=env.agents,
+            env=env,
             began=began,
             make_weights=_training_weights,
             make_buffer=BufferService,
@@ -134,7 +135,7 @@ def training_program(config: Config, folder: Path, *, began: float) -> tuple[Pro
     )
     buffers = [
         Service(prefix=f"buffer/{wiring.MODEL}", worker=f"buffer/{rank}", beside=f"trainer/{rank}", counts=fifo.counts)
-        for rank in range(train.trainers if config.flow == "async" else 0)
+        for rank in range(train.trainers if config.has_queue else 0)
     ]
     prefixes = {"inference": f"model/{wiring.MODEL}", wiring.GATEWAY: "gateway"}
     return program, [*buffers, *services_of(program.nodes, prefixes=prefixes)]
@@ -145,11 +146,11 @@ def _training_weights(folder: Path) -> WeightsService:
     return WeightsService(folder / "models", durable=False)
 
 
-def _add_simulators(program: Program, config: Config, policy: PolicySpec) -> None:
+def _add_simulators(program: Program, config: Config, policy: PolicySpec, env: EnvSpec) -> None:
     from ludus.experiment import wiring
     from ludus.services.simulator.service import SimulatorService, SimulatorSettings
 
-    train, is_async = config.train, config.flow == "async"
+    train, is_async = config.train, config.has_queue
     arguments: dict[str, Any] = {"weights": Hosted("weights", 0)}
     if train.inference:
         from ludus.models.service import ModelService  # when it is needed: backends take time to import
@@ -171,11 +172,12 @@ def _add_simulators(program: Program, config: Config, policy: PolicySpec) -> Non
     settings = SimulatorSettings(
         make_groups=functools.partial(wiring.make_groups, config, is_remote=bool(train.inference)),
         policy=policy,
-        num_steps=config.algorithm.num_steps,
+        num_steps=wiring.segment_steps(config),
         seed=train.seed,
         num_trainers=train.trainers,
         is_async=is_async,
         model=wiring.MODEL,
+        exponents=wiring.exponents(config, env),
     )
     program.add(
         "simulator",
@@ -199,7 +201,7 @@ def _add_game_workers(program: Program, config: Config, folder: Path, policy: Po
     settings = GameSettings(
         policy=policy,
         has_mask=has_mask,
-        num_steps=config.algorithm.num_steps,
+        num_steps=wiring.segment_steps(config),
         seed=config.train.seed,
         num_trainers=config.train.trainers,
         model=wiring.MODEL,

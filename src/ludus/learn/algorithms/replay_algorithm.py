@@ -29,6 +29,8 @@ from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig, Loss, N
 from ludus.options import option
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from ludus.core import EnvSpec
@@ -94,6 +96,10 @@ class ReplayAlgorithm(Algorithm[R]):
     def exploration(self, num_steps: int, progress: float) -> tuple[float, ...]:
         """What the policy's head explores by, after so many steps of envs; as many numbers as `Head.num_explore`."""
         return ()
+
+    def exponents(self, num_rows: int) -> NDArray[np.float32] | None:
+        """By how much each row of all simulators explores differently, see `Head.spread_exploration`; `None`: alike."""
+        return None
 
     def losses(self, view: ReplayView) -> Iterator[Loss]:  # type: ignore[override]  # another learner calls it
         """One for each step of an optimiser, in order. The parameters of `Loss.network` alone are moved."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -24,13 +24,13 @@ from ludus.data.segment import Segment
 from ludus.data.transitions import Transitions
 from ludus.errors import ConfigError, TrainingError
 from ludus.learn.algorithms.algorithm import Loss
-from ludus.learn.algorithms.learner import Update
+from ludus.learn.algorithms.learner import Learner, Update
 from ludus.learn.algorithms.replay_algorithm import ReplayAlgorithm, ReplayView
 from ludus.learn.algorithms.reward_scale import RewardScale
 from ludus.learn.algorithms.trained_networks import Ranks, TrainedNetworks
 from ludus.learn.policies.policy import Policy
 
-__all__ = ["ReplayLearner", "Replayed"]
+__all__ = ["AnyLearner", "ReplayLearner", "Replayed"]
 
 _NOTHING = contextlib.nullcontext()
 
@@ -222,3 +222,7 @@ def _rows_of(segment: Segment, part: slice) -> Segment:
         return nests.map(lambda leaf: None if leaf is None else leaf[part] if name == "state" else leaf[:, part], value)
 
     return Segment(**{name: take(name, value) for name, value in segment.to_nest().items()})
+
+
+AnyLearner: TypeAlias = Learner | ReplayLearner
+"""What owns a policy's parameters, whatever it learns from."""

@@ -129,14 +129,18 @@ class Policy(nn.Module):
         mask: NDArray[np.bool_] | None = None,
         *,
         greedy: bool = False,
+        exponents: NDArray[np.float32] | None = None,
     ) -> tuple[NDArray[Any], NDArray[np.float32], Nest]:
         """One step of N rows: an action for each, the log-probability with which it was chosen, the state afterwards.
 
-        `greedy` takes the mode of the distribution; otherwise `rng` draws from it.
+        `greedy` takes the mode of the distribution; otherwise `rng` draws from it, and rows may explore more or less
+        by `exponents` `[N]`.
         """
         if self._runner is None:
             self._runner = self.runner()
         params, state = self._runner(obs, state, first)
+        if exponents is not None:
+            params = self.head.spread_exploration(params, exponents)
         return *self.head.choose(params, rng, mask, greedy=greedy), state
 
     def runner(self) -> runners.Runner:

@@ -30,6 +30,13 @@ class Head(Protocol):
     num_explore: int = 0
     num_params: int
 
+    def spread_exploration(self, params: NDArray[np.float32], exponent: NDArray[np.float32]) -> NDArray[np.float32]:
+        """`params` by which each row explores as much as its `exponent` `[N]` says: 1 as before, more: less often.
+
+        As they are, for distributions whose exploration is not a probability.
+        """
+        return params
+
     def choose(
         self,
         params: NDArray[np.float32],
