@@ -55,6 +55,7 @@ _OTHER_NAMES = {  # ours → those of Stable-Baselines3, RLlib, CleanRL, TorchRL
     "checkpoint_seconds": "save_freq checkpoint_freq checkpoint_frequency save_every_sec save_interval",
     "eval_episodes": "n_eval_episodes num_eval_episodes evaluation_duration",
     "engine": "backend launcher",
+    "dataset": "dataset_path dataset_id dataset_name data_path datasets offline_data input_ expert_data demos demo_path",
 }
 _OURS = {other: ours for ours, others in _OTHER_NAMES.items() for other in others.split()}
 
@@ -80,7 +81,7 @@ _ABSENT = {
 
 _ALGORITHMS = """
 dqn ddqn double_dqn rainbow c51 qr_dqn qrdqn iqn r2d2 apex ape_x sac td3 ddpg trpo tqc crossq redq droq ars es her cql
-iql bc marwil dreamer dreamerv3 muzero alphazero mappo ippo qmix vdn maddpg ppg pqn reinforce vpg acer acktr
+marwil dreamer dreamerv3 muzero alphazero mappo ippo qmix vdn maddpg ppg pqn reinforce vpg acer acktr
 """
 OTHER_ALGORITHMS = frozenset(_ALGORITHMS.split())
 """Algorithms that people know by name and that are not here: none of ours is meant by them."""
@@ -89,6 +90,8 @@ _VARIANTS = {
     **dict.fromkeys(("recurrent_ppo", "ppo_lstm", "ppo_recurrent", "rppo", "lstm_ppo"), "ppo with --recurrent lstm"),
     **dict.fromkeys(("maskable_ppo", "ppo_mask", "mask_ppo"), "ppo: masks that an environment gives are heeded"),
     **dict.fromkeys(("ppo2", "ppo_clip", "dppo"), "ppo"),
+    **dict.fromkeys(("behavior_cloning", "behaviour_cloning", "behavioral_cloning", "imitation", "il"), "bc"),
+    **dict.fromkeys(("implicit_q_learning", "implicit_q"), "iql"),
     "a3c": "a2c, or impala for simulators that do not wait",
 }
 

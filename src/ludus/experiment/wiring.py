@@ -31,6 +31,7 @@ from ludus.experiment.flows.replay import QueueFeed, ReplayFlow, SourceFeed
 from ludus.experiment.flows.remote_source import RemoteSource
 from ludus.experiment.flows.sync import EmbeddedSource, Source, SyncFlow
 from ludus.experiment.game_evaluation import GameEvaluation
+from ludus.experiment.offline_training import offline_training
 from ludus.experiment.replay import make_replay
 from ludus.experiment.sent_metrics import SentMetrics
 from ludus.experiment.training import Flow, LoopWriter, Training
@@ -164,6 +165,14 @@ def embedded(
 ) -> Training:
     """All in this process: a simulator whose policy is the learner's own. No calls, no copies of weights."""
     freed_memory.keep()
+    if config.is_offline:
+        spec = envs.spec(config.train.env, **config.env_args)
+        torch.set_num_threads(config.train.threads or _embedded_threads(spec))
+        policy = Policy(make_policy_spec(config, spec), seed=config.train.seed)
+        learner = make_learner(config, policy, num_agents=len(spec.agents))
+        return offline_training(
+            config, folder, spec, learner, began=began, on_progress=on_progress, open_metrics=open_metrics
+        )
     groups = make_groups(config)
     torch.set_num_threads(config.train.threads or _embedded_threads(groups[0].spec))
     policy = Policy(make_policy_spec(config, groups[0].spec), seed=config.train.seed)

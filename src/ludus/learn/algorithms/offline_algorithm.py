@@ -21,7 +21,6 @@ __all__ = ["OfflineAlgorithm", "OfflineConfig"]
 class OfflineConfig(ReplayConfig):
     """What every offline algorithm has. Settings of collecting and of a table are inherited and have no effect."""
 
-    num_steps: int = option(32, help="gradient steps between two looks at metrics and checkpoints", minimum=1)
     learning_rate: float = option(1e-3, help="learning rate of Adam", minimum=0.0)
     squash: bool = option(False, help="continuous actions pass through tanh to their bounds")
     log_std: float = option(0.0, help="initial log of the std of continuous actions")
