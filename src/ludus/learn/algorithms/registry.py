@@ -12,7 +12,15 @@ from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig
 
 __all__ = ["NAMES", "algorithm_class", "config_class"]
 
-_HOMES = {"ppo": ("ppo", "PPO"), "a2c": ("a2c", "A2C"), "impala": ("impala", "Impala"), "appo": ("appo", "APPO"), "bc": ("bc", "BC"), "iql": ("iql", "IQL")}
+_HOMES = {
+    "ppo": ("ppo", "PPO"),
+    "a2c": ("a2c", "A2C"),
+    "impala": ("impala", "Impala"),
+    "appo": ("appo", "APPO"),
+    "dqn": ("dqn", "DQN"),
+    "bc": ("bc", "BC"),
+    "iql": ("iql", "IQL"),
+}
 NAMES = tuple(_HOMES)
 
 

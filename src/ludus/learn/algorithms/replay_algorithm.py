@@ -101,6 +101,6 @@ class ReplayAlgorithm(Algorithm[R]):
         """By how much each row of all simulators explores differently, see `Head.spread_exploration`; `None`: alike."""
         return None
 
-    def losses(self, view: ReplayView) -> Iterator[Loss]:  # type: ignore[override]  # another learner calls it
+    def losses(self, view: ReplayView) -> Iterator[Loss]:
         """One for each step of an optimiser, in order. The parameters of `Loss.network` alone are moved."""
         raise NotImplementedError(f"{type(self).__name__} must define losses")

@@ -30,13 +30,6 @@ class Head(Protocol):
     num_explore: int = 0
     num_params: int
 
-    def spread_exploration(self, params: NDArray[np.float32], exponent: NDArray[np.float32]) -> NDArray[np.float32]:
-        """`params` by which each row explores as much as its `exponent` `[N]` says: 1 as before, more: less often.
-
-        As they are, for distributions whose exploration is not a probability.
-        """
-        return params
-
     def choose(
         self,
         params: NDArray[np.float32],
@@ -81,6 +74,13 @@ class Head(Protocol):
     def kl(self, params_old: Any, params_new: Any, mask: Any = None) -> Any:
         """How far the new is from the old, KL(old ‖ new), `[...]`, in nats."""
         ...
+
+    def spread_exploration(self, params: NDArray[np.float32], exponent: Any) -> NDArray[np.float32]:
+        """`params` whose rows explore differently: what they explore by to the power `exponent` `[N]` of the row.
+
+        Where a head has no such number, they are returned as they are.
+        """
+        return params
 
 
 def check_params(params: Any, num_params: int) -> None:
