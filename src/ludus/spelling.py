@@ -55,7 +55,7 @@ _OTHER_NAMES = {  # ours → those of Stable-Baselines3, RLlib, CleanRL, TorchRL
     "checkpoint_seconds": "save_freq checkpoint_freq checkpoint_frequency save_every_sec save_interval",
     "eval_episodes": "n_eval_episodes num_eval_episodes evaluation_duration",
     "engine": "backend launcher",
-    "dataset": "dataset_path dataset_id dataset_name data_path datasets offline_data input_ expert_data demos demo_path",
+    "dataset": "dataset_path dataset_id dataset_name data_path datasets offline_data input_ expert_data demos",
 }
 _OURS = {other: ours for ours, others in _OTHER_NAMES.items() for other in others.split()}
 

@@ -238,7 +238,10 @@ class Config:
             self.games  # noqa: B018 - raises
         refused = {
             "flow": (train.flow == "sync", "games do not wait for a trainer: the flow is async or replay"),
-            "simulators": (train.simulators == 0 and not self.is_offline, "games call a process of its own: give 1 or more"),
+            "simulators": (
+                train.simulators == 0 and not self.is_offline,
+                "games call a process of its own: give 1 or more",
+            ),
             "inference": (train.inference > 0, "the processes that games call run the policy themselves"),
             "engine": (train.engine != "local", "games call processes of this machine"),
             "stop_at_return": (train.stop_at_return is not None, "games are evaluated at the end of a run only"),

@@ -43,7 +43,14 @@ def offline_training(
     if config.is_game:  # nothing can be evaluated in them from here
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, eval_episodes=0))
     return Training(
-        config, folder, flow, learner, began=began, on_progress=on_progress, agents=env.agents, open_metrics=open_metrics
+        config,
+        folder,
+        flow,
+        learner,
+        began=began,
+        on_progress=on_progress,
+        agents=env.agents,
+        open_metrics=open_metrics,
     )
 
 
@@ -53,8 +60,8 @@ def make_dataset_replay(config: Config, env: EnvSpec) -> DatasetReplay:
     assert isinstance(algorithm, ReplayConfig)
     if not train.dataset:
         raise errors.ConfigError(
-            f"{train.algorithm} learns from datasets, and there is none: give dataset=DIR. `ludus dataset --help` says how "
-            "to make one from recordings, from a trained policy or from Minari."
+            f"{train.algorithm} learns from datasets, and there is none: give dataset=DIR. `ludus dataset --help` says "
+            "how to make one from recordings, from a trained policy or from Minari."
         )
     if algorithm.prioritised:
         raise errors.ConfigError("prioritised=yes is not for datasets: their steps are drawn uniformly, or by weight.")

@@ -89,7 +89,7 @@ class PolicySession(Actor):
             raise InvalidObservation(
                 f"the body has no obs, only {sorted(map(str, body))}. An observation that is a dict goes there"
             )
-        obs, mask = self._observation(body["obs"]), mask_of(body, self._policy.spec.action.mask_size)
+        obs, mask = self._observation(body["obs"]), self._mask(body)
         if self._writer is not None:
             full = self._writer.see(obs, reward=reward_of(body), mask=mask, state=self._state)
             if full is not None:
@@ -130,3 +130,6 @@ class PolicySession(Actor):
         if self._writer is not None:
             expect_finite(obs)
         return obs
+
+    def _mask(self, body: dict[str, Any]) -> Any:
+        return mask_of(body, self._policy.spec.action.mask_size)

@@ -27,8 +27,8 @@ from ludus.discovery import names as naming
 from ludus.envs import registry as envs_by_name
 from ludus.experiment.config import Config
 from ludus.experiment.flows.async_ import AsyncFlow
-from ludus.experiment.flows.replay import QueueFeed, ReplayFlow, SourceFeed
 from ludus.experiment.flows.remote_source import RemoteSource
+from ludus.experiment.flows.replay import QueueFeed, ReplayFlow, SourceFeed
 from ludus.experiment.flows.sync import EmbeddedSource, Source, SyncFlow
 from ludus.experiment.game_evaluation import GameEvaluation
 from ludus.experiment.offline_training import offline_training

@@ -183,14 +183,13 @@ class Dataset:
     def _read(self, path: Path, file: Mapping[str, Any]) -> list[Any]:
         again = "Nothing was learnt from it; make the dataset again"
         try:
-            content = np.fromfile(path, np.uint8)  # writable memory, which the arrays share
+            buffer = np.fromfile(path, np.uint8).data  # writable memory, which the arrays share
         except OSError as error:
             raise errors.DataError(f"{path} cannot be read: {error.strerror}. {again}") from None
-        if len(content) != file["bytes"]:
-            raise errors.DataError(f"{path} is torn: it has {len(content)} bytes of {file['bytes']}. {again}")
-        if hashlib.sha256(content).hexdigest() != file["sha256"]:
+        if len(buffer) != file["bytes"]:
+            raise errors.DataError(f"{path} is torn: it has {len(buffer)} bytes of {file['bytes']}. {again}")
+        if hashlib.sha256(buffer).hexdigest() != file["sha256"]:
             raise errors.DataError(f"{path} was altered: its SHA-256 is another. {again}")
-        buffer = memoryview(content)
         (count,) = _COUNT.unpack_from(buffer)
         start = _COUNT.size + count * _LENGTH.size
         frames = []

@@ -15,14 +15,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ludus import errors
+from ludus import envs, errors
 from ludus.core import EnvSpec
 from ludus.experiment.datasets.dataset import Dataset, DatasetWriter
 from ludus.experiment.datasets.episode import EpisodeBuilder, RecordedEpisode
+from ludus.experiment.saved_config import load_config
 from ludus.experiment.step_bodies import decode_body, expect_finite, mask_of, observation, reward_of
 from ludus.gateway.record import Recorded, read_recording
 
-__all__ = ["RecordingCounts", "dataset_from_recordings", "find_recordings", "recorded_episodes"]
+__all__ = ["RecordingCounts", "dataset_from_recordings", "find_recordings", "recorded_episodes", "recorded_spec"]
 
 _SUFFIX = ".sessions"
 
@@ -54,6 +55,20 @@ def find_recordings(paths: Sequence[str | Path]) -> list[Path]:
     return found
 
 
+def recorded_spec(trial: Path) -> EnvSpec:
+    """What games see and do that a trial serves: of its env, or of the policy that a script made as its model.
+
+    Raises `ConfigError` if it does not say.
+    """
+    if (trial / "config.json").is_file():
+        config = load_config(trial)
+        return envs.spec(config.train.env, **config.env_args)
+    from ludus.experiment.player import open_policy  # brings torch
+
+    policy = open_policy(trial, "policy")
+    return EnvSpec(name=trial.name, obs=policy.spec.obs, action=policy.spec.action, has_mask=policy.has_mask)
+
+
 def dataset_from_recordings(
     recordings: Sequence[Path],
     folder: Path,
@@ -73,6 +88,8 @@ def dataset_from_recordings(
                 writer.add(episode)
                 if on_progress is not None:
                     on_progress(counts.num_records)
+        if not writer.num_episodes:
+            raise errors.DataError(_nothing(counts))
     return Dataset.open(folder), counts
 
 
@@ -113,12 +130,20 @@ def recorded_episodes(path: Path, spec: EnvSpec, counts: RecordingCounts | None 
                 _tick(live[step.session], step, spec)
         except errors.InvalidObservation as error:
             raise errors.DataError(
-                f"{path}, record {number} ({step.kind} of session {step.session}): {error}. Does the spec fit this game, "
-                "and did the ready-made actor answer it?"
+                f"{path}, record {number} ({step.kind} of session {step.session}): {error}. Does the spec fit this "
+                "game, and did the ready-made actor answer it?"
             ) from None
         counts.num_refused += step.status != 200
     for session in list(live):
         yield from ended(session)
+
+
+def _nothing(counts: RecordingCounts) -> str:
+    return (
+        f"of {counts.num_records} recorded steps none is a step of an episode: {counts.num_sessions} sessions began, "
+        f"{counts.num_refused} steps were refused, {counts.num_stateless} were ticks without a session. "
+        "Nothing was written"
+    )
 
 
 def _records(path: Path) -> Iterator[Recorded]:

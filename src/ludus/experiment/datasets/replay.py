@@ -1,8 +1,8 @@
 """Drawing from datasets: by weight from several, alone or mixed with what a run collects itself.
 
-    replay = DatasetReplay([Dataset.open("expert"), Dataset.open("others")], weights=(3, 1), batch_size=256, seed=1)
-    replay.draw(8)                                            # 8 batches; three rows of four are the expert's
-    MixedReplay(online, replay, share=0.25)                   # what a replay flow draws from, and a quarter from datasets
+replay = DatasetReplay([Dataset.open("expert"), Dataset.open("others")], weights=(3, 1), batch_size=256, seed=1)
+replay.draw(8)                                            # 8 batches; three rows of four are the expert's
+MixedReplay(online, replay, share=0.25)                   # what a replay flow draws from, and a quarter from datasets
 """
 
 from __future__ import annotations
@@ -185,7 +185,9 @@ def _with_rows(batch: Transitions, rows: NDArray[np.int64], other: Transitions) 
                 size = known.shape[1]
                 fields[name] = np.ones((batch.num_rows, size), np.bool_) if fields[name] is None else fields[name]
                 theirs[name] = np.ones((other.num_rows, size), np.bool_) if theirs[name] is None else theirs[name]
-    return Transitions(**nests.map(lambda leaf, new: None if leaf is None else _replaced(leaf, rows, new), fields, theirs))
+    return Transitions(
+        **nests.map(lambda leaf, new: None if leaf is None else _replaced(leaf, rows, new), fields, theirs)
+    )
 
 
 def _replaced(array: NDArray[Any], rows: NDArray[np.int64], new: Any) -> NDArray[Any]:

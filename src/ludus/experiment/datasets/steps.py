@@ -27,8 +27,8 @@ def check_spec(dataset: Dataset, env: EnvSpec) -> None:
     ]
     if shapes[0] != shapes[1]:
         raise errors.DataError(
-            f"the dataset {dataset.folder} does not fit {env.name}: its observations are {_spell(shapes[1])}, and those "
-            f"of the env {_spell(shapes[0])}. Train in the env that it was recorded in"
+            f"the dataset {dataset.folder} does not fit {env.name}: its observations are {_spell(shapes[1])}, and "
+            f"those of the env {_spell(shapes[0])}. Train in the env that it was recorded in"
         )
     action, given = env.action, dataset.spec.action
     is_same = type(action) is type(given) and (
