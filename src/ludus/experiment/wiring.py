@@ -130,8 +130,10 @@ def exponents(config: Config, env: EnvSpec) -> NDArray[np.float32] | None:
 def make_learner(config: Config, policy: Policy, *, num_agents: int = 1, ranks: Ranks | None = None) -> AnyLearner:
     check_device(config.train.device)
     algorithm = make_algorithm(config, num_agents)
-    kind = ReplayLearner if isinstance(algorithm, ReplayAlgorithm) else Learner
-    return kind(algorithm, policy, seed=config.train.seed, ranks=ranks, device=config.train.device)
+    settings: dict[str, Any] = {"seed": config.train.seed, "ranks": ranks, "device": config.train.device}
+    if isinstance(algorithm, ReplayAlgorithm):
+        return ReplayLearner(algorithm, policy, **settings)
+    return Learner(algorithm, policy, **settings)
 
 
 def check_device(name: str) -> None:
@@ -181,7 +183,7 @@ def embedded(
     agents = groups[0].spec.agents
     flow: Flow
     if isinstance(learner, ReplayLearner):
-        replay = make_replay(config, groups[0].spec, learner)
+        replay = make_replay(config, groups[0].spec, learner, segment_steps=segment_steps(config))
         flow = ReplayFlow(SourceFeed(EmbeddedSource(simulator)), replay, learner, num_agents=len(agents))
     else:
         flow = SyncFlow(EmbeddedSource(simulator), learner, num_agents=len(agents))
@@ -328,7 +330,7 @@ class TrainerFactory:
                 if fifo is None
                 else QueueFeed(fifo, waits_for=waits_for)
             )
-            replay = make_replay(config, self.env, learner, rank=rank)
+            replay = make_replay(config, self.env, learner, segment_steps=segment_steps(config), rank=rank)
             return ReplayFlow(feed, replay, learner, publish=publish, ranks=ranks, num_agents=num_agents)
         if fifo is None:
             source = self._source(rank, policy, publish)

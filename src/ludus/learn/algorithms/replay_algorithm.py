@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ludus.learn.networks.config import NetworkConfig
     from ludus.learn.policies.policy import PolicySpec
 
-__all__ = ["ReplayAlgorithm", "ReplayConfig", "ReplayView"]
+__all__ = ["ReplayAlgorithm", "ReplayConfig", "ReplayItems", "ReplayView"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +64,15 @@ class ReplayConfig(AlgorithmConfig):
 
 
 R = TypeVar("R", bound=ReplayConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayItems:
+    """What a table is of: a "transition" of `length` rewards, or a "sequence" of `length` steps after `burn_in` more."""
+
+    kind: str
+    length: int
+    burn_in: int = 0
 
 
 @dataclass(kw_only=True)
@@ -96,6 +105,10 @@ class ReplayAlgorithm(Algorithm[R]):
     def exploration(self, num_steps: int, progress: float) -> tuple[float, ...]:
         """What the policy's head explores by, after so many steps of envs; as many numbers as `Head.num_explore`."""
         return ()
+
+    def items(self) -> ReplayItems:
+        """What is drawn for it."""
+        return ReplayItems(kind="transition", length=self.config.n_step)
 
     def exponents(self, num_rows: int) -> NDArray[np.float32] | None:
         """By how much each row of all simulators explores differently, see `Head.spread_exploration`; `None`: alike."""
