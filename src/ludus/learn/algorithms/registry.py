@@ -18,6 +18,7 @@ _HOMES = {
     "impala": ("impala", "Impala"),
     "appo": ("appo", "APPO"),
     "dqn": ("dqn", "DQN"),
+    "sac": ("sac", "SAC"),
     "bc": ("bc", "BC"),
     "iql": ("iql", "IQL"),
 }

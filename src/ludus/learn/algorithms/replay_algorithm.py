@@ -83,6 +83,7 @@ class ReplayView:
     batch: Transitions | None = None  # `[B]`, where `learns_from` is "transitions"
     segment: Segment | None = None  # `[T, B]`, where it is "sequences"
     weight: Any = None  # `[B]` importance of each row, at most 1; `None`: all the same
+    num_steps: int = 0  # gradient steps before this one
     share: float = 1.0  # of this trainer in a mean over all ranks
     generator: Any = None  # torch's, for all that is random: a resumed run draws the same
 

@@ -131,7 +131,13 @@ class ReplayLearner:
         return priority
 
     def _view(self, whole: Transitions | Segment, part: slice, weight: torch.Tensor | None) -> ReplayView:
-        view = ReplayView(networks=self.networks, weight=weight, share=self._share, generator=self._generator)
+        view = ReplayView(
+            networks=self.networks,
+            weight=weight,
+            num_steps=self.num_gradient_steps,
+            share=self._share,
+            generator=self._generator,
+        )
         if isinstance(whole, Transitions):
             taken = whole
             if part != slice(None):

@@ -15,22 +15,30 @@ from ludus.data.actions import ActionSpec, Continuous, Discrete, MultiDiscrete
 from ludus.errors import ConfigError
 from ludus.learn.ops.distributions.categorical import Categorical, MultiCategorical
 from ludus.learn.ops.distributions.epsilon_greedy import EpsilonGreedy
+from ludus.learn.ops.distributions.explored_categorical import ExploredCategorical
 from ludus.learn.ops.distributions.gaussian import DiagGaussian, SquashedGaussian
 from ludus.learn.ops.distributions.head import FORBIDDEN, Head
+from ludus.learn.ops.distributions.tanh_gaussian import TanhGaussian
 
 __all__ = [
     "FORBIDDEN",
     "Categorical",
     "DiagGaussian",
     "EpsilonGreedy",
+    "ExploredCategorical",
     "Head",
     "MultiCategorical",
     "SquashedGaussian",
+    "TanhGaussian",
     "head_for",
     "named_head",
 ]
 
-_BY_NAME: dict[str, Callable[..., Head]] = {"epsilon_greedy": EpsilonGreedy}
+_BY_NAME: dict[str, Callable[..., Head]] = {
+    "epsilon_greedy": EpsilonGreedy,
+    "explored_categorical": ExploredCategorical,
+    "tanh_gaussian": TanhGaussian,
+}
 
 
 def head_for(action: ActionSpec, *, squash: bool = False) -> Head:
