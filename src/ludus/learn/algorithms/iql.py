@@ -68,7 +68,7 @@ class IQL(OfflineAlgorithm[IQLConfig]):
         policy, value = networks.policy, networks.trained["value"]
         with torch.no_grad():
             obs, next_obs = policy.scaled(batch.obs), policy.scaled(batch.next_obs)
-            q = _values(networks.targets["critics_target"], obs, batch.action, policy.spec.action).amin(0)
+            q = _values(networks.targets["critics_target"], obs, batch.action, policy).amin(0)
         v = value(obs)[0, :, 0]
         excess = q - v
         share = torch.where(excess.detach() > 0.0, config.expectile, 1.0 - config.expectile)
@@ -84,7 +84,7 @@ class IQL(OfflineAlgorithm[IQLConfig]):
 
         with torch.no_grad():
             target = batch.reward + batch.discount * value(next_obs)[0, :, 0]
-        q = _values(networks.trained["critics"], obs, batch.action, policy.spec.action)
+        q = _values(networks.trained["critics"], obs, batch.action, policy)
         yield Loss(view.mean((q - target).square()) * (0.5 * len(q)), {"q": view.mean(q.detach())}, "critics")
 
     def after_step(self, networks: Networks, num_steps: int) -> None:
@@ -100,19 +100,19 @@ def _valued(action: ActionSpec) -> ActionSpec:
     return action
 
 
-def _values(critics: Any, obs: Nest, action: Tensor, spec: ActionSpec) -> Tensor:
+def _values(critics: Any, obs: Nest, action: Tensor, policy: Policy) -> Tensor:
     """What critics say of these actions `[K, N]`."""
     import torch
 
-    match spec:
-        case Discrete():
-            q: Tensor = critics(obs)
-            return q.gather(-1, action.view(1, -1, 1).expand(len(q), -1, 1)).squeeze(-1)
-        case MultiDiscrete(sizes):
-            hots = [torch.nn.functional.one_hot(action[:, i], size).float() for i, size in enumerate(sizes)]
-            valued: Tensor = critics(obs, torch.cat(hots, -1))
-            return valued
-    from ludus.learn.ops.distributions.action_bounds import ActionBounds
-
-    valued = critics(obs, ActionBounds(spec).to_unit(action))
+    spec = policy.spec.action
+    if isinstance(spec, Discrete):
+        q: Tensor = critics(obs)
+        return q.gather(-1, action.view(1, -1, 1).expand(len(q), -1, 1)).squeeze(-1)
+    if isinstance(spec, MultiDiscrete):
+        choices = [torch.nn.functional.one_hot(action[:, i], size) for i, size in enumerate(spec.num_choices)]
+        inputs = torch.cat(choices, -1).float()
+    else:
+        head: Any = policy.head
+        inputs = head.to_unit(action)
+    valued: Tensor = critics(obs, inputs)
     return valued
