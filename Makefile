@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test quick check bench learn chaos mutants clean peers peers-train peers-gateway
+.PHONY: setup demo test quick check bench learn chaos mutants clean peers peers-train peers-gateway peers-replay peers-offpolicy
 
 setup: $(STAMP)
 
@@ -63,19 +63,31 @@ peers-train: $(PEERS)-sb3/.ready $(PEERS)-sf/.ready $(PEERS)-rllib/.ready
 
 peers-gateway: $(PEERS)-gateway/.ready
 
+peers-replay: $(PEERS)-reverb/.ready $(PEERS)-replay/.ready
+
+peers-offpolicy: $(PEERS)-sbx/.ready
+
+# Its own recipe, because Reverb runs beside TensorFlow and NumPy 1, and has no use for torch.
+$(PEERS)-reverb/.ready: benchmarks/peers/reverb.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install -q --disable-pip-version-check -r $<
+	touch $@
+
 $(PEERS)-%/.ready: benchmarks/peers/%.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install -q --disable-pip-version-check torch==2.13.0
 	$(@D)/bin/pip install -q --disable-pip-version-check -r $<
 	touch $@
 
-bench: setup peers peers-train peers-gateway
+bench: setup peers peers-train peers-gateway peers-replay peers-offpolicy
 	$(BIN)/python benchmarks/rpc.py
 	$(BIN)/python benchmarks/train.py
 	$(BIN)/python benchmarks/gateway.py
+	$(BIN)/python benchmarks/replay.py
+	$(BIN)/python benchmarks/offpolicy.py
 
 learn: setup
 	$(BIN)/python benchmarks/learn.py --jobs 2
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(PEERS)-sb3 $(PEERS)-sf $(PEERS)-rllib $(PEERS)-gateway .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .import_linter_cache build dist
+	rm -rf $(VENV) $(PEERS) $(PEERS)-sb3 $(PEERS)-sf $(PEERS)-rllib $(PEERS)-gateway $(PEERS)-reverb $(PEERS)-replay $(PEERS)-sbx .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .import_linter_cache build dist

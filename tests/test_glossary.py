@@ -123,7 +123,7 @@ def test_a_planted_word_is_found_with_its_place_and_what_to_say(line: str) -> No
         "threshold = 1",
         "an odd number of episodes",
         "buffer.statistics()",
-        "def statistics(self) -> FifoStats:",
+        "def statistics(self) -> BufferStats:",
         "a checkpoint is due at step 3",
         "reconfigure",
     ],

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from ludus import spelling
 from ludus.errors import ConfigError
 
-__all__ = ["Option", "describe", "option", "parse", "replace"]
+__all__ = ["Option", "check", "describe", "option", "parse", "replace"]
 
 C = TypeVar("C")
 
@@ -78,6 +78,14 @@ def replace(config: C, changes: Mapping[str, Any]) -> C:
             raise ConfigError(f"{type(config).__name__} has no setting {name!r}. {hint}")
         parsed[name] = _checked(name, parse(name, hints[name], value), known[name].metadata)
     return dataclasses.replace(config, **parsed)  # type: ignore[type-var]
+
+
+def check(config: Any) -> None:
+    """Raise `ConfigError` unless each field has a value of its type that its option takes. For `__post_init__`."""
+    hints = typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        _checked(field.name, parse(field.name, hints[field.name], value), field.metadata)
 
 
 def parse(name: str, kind: Any, value: Any) -> Any:

@@ -22,7 +22,7 @@ from ludus.experiment.flows.remote_source import RemoteSource
 from ludus.experiment.flows.sync import SyncFlow
 from ludus.experiment.wiring import _publisher
 from ludus.learn.algorithms.learner import Sample, Update
-from ludus.services.buffer.fifo import FifoBuffer
+from ludus.services.buffer.nest_buffer import NestBuffer
 from ludus.services.simulator.episodes import Episode
 
 
@@ -41,11 +41,11 @@ class NotingLearner:
         return Update({"loss": 0.0})
 
 
-class NotingFifo(FifoBuffer):
+class NotingFifo(NestBuffer):
     """Notes the ids of what is taken."""
 
     def __init__(self, capacity: int) -> None:
-        super().__init__(capacity=capacity)
+        super().__init__(capacity)
         self.taken: list[str] = []
 
     def take(self, *args: Any, **kwargs: Any) -> Any:
@@ -65,7 +65,7 @@ def make_segment(value: float = 0.0, *, version: int = 0, num_rows: int = 2, end
     return segment
 
 
-def make_flow(buffer: FifoBuffer, *, batch: int = 1, max_lag: int = 2) -> tuple[AsyncFlow, NotingLearner, list[int]]:
+def make_flow(buffer: NestBuffer, *, batch: int = 1, max_lag: int = 2) -> tuple[AsyncFlow, NotingLearner, list[int]]:
     learner, published = NotingLearner(), []
     flow = AsyncFlow(
         buffer,
@@ -78,7 +78,7 @@ def make_flow(buffer: FifoBuffer, *, batch: int = 1, max_lag: int = 2) -> tuple[
 
 
 def test_there_is_no_turn_before_a_batch_is_together() -> None:
-    buffer = FifoBuffer(capacity=4)
+    buffer = NestBuffer(4)
     flow, learner, published = make_flow(buffer, batch=2)
     assert flow.turn(0.0) is None
     buffer.push(make_segment(1.0), segment_id="a/1")
@@ -91,7 +91,7 @@ def test_there_is_no_turn_before_a_batch_is_together() -> None:
 
 
 def test_a_batch_may_be_asked_for_in_steps() -> None:
-    buffer = FifoBuffer(capacity=8)
+    buffer = NestBuffer(8)
     learner = NotingLearner()
     flow = AsyncFlow(buffer, learner, publish=lambda _: None, batch_segments=1, batch_steps=13, max_lag=2)  # type: ignore[arg-type]
     num_steps = make_segment().num_active
@@ -127,7 +127,7 @@ class ThreadRanks:
 def test_a_rank_that_has_its_batch_does_not_update_before_the_others_have_theirs() -> None:
     """A sum over ranks would give up after a minute; games may stay away for longer."""
     ranks = ThreadRanks(2)
-    buffers = [FifoBuffer(capacity=4) for _ in range(2)]
+    buffers = [NestBuffer(4) for _ in range(2)]
     learners = [NotingLearner() for _ in range(2)]
     flows = [
         AsyncFlow(
@@ -157,7 +157,7 @@ def test_a_rank_that_has_its_batch_does_not_update_before_the_others_have_theirs
 
 
 def test_the_lag_of_every_sample_is_reported_and_what_is_too_old_is_dropped_and_counted() -> None:
-    buffer = FifoBuffer(capacity=8)
+    buffer = NestBuffer(8)
     flow, learner, _ = make_flow(buffer, batch=2, max_lag=2)
     learner.version = 5
     for number, version in enumerate((2, 3, 1, 5)):
@@ -172,7 +172,7 @@ def test_the_lag_of_every_sample_is_reported_and_what_is_too_old_is_dropped_and_
 
 
 def test_a_segment_of_several_versions_is_as_old_as_its_oldest_step() -> None:
-    buffer = FifoBuffer(capacity=2)
+    buffer = NestBuffer(2)
     flow, learner, _ = make_flow(buffer, max_lag=2)
     learner.version = 9
     segment = make_segment(version=9)
@@ -187,7 +187,7 @@ def test_a_segment_of_several_versions_is_as_old_as_its_oldest_step() -> None:
 
 def test_nothing_is_trained_twice_and_everything_is_accounted_for() -> None:
     """Producers that push everything twice, from threads, into a small buffer with a trainer that drops some."""
-    buffer = NotingFifo(capacity=3)
+    buffer = NotingFifo(3)
     flow, learner, _ = make_flow(buffer, batch=2, max_lag=4)
     num_producers, num_segments = 3, 40
 
@@ -219,7 +219,7 @@ def test_nothing_is_trained_twice_and_everything_is_accounted_for() -> None:
 
 
 def test_producers_wait_while_the_trainer_is_slow() -> None:
-    buffer = FifoBuffer(capacity=2)
+    buffer = NestBuffer(2)
     flow, _, _ = make_flow(buffer)
     queued: list[int] = []
     for number in range(1, 6):
@@ -234,7 +234,7 @@ def test_producers_wait_while_the_trainer_is_slow() -> None:
 
 
 def test_episodes_are_added_up_for_each_simulator_also_over_what_is_dropped() -> None:
-    buffer = FifoBuffer(capacity=8)
+    buffer = NestBuffer(8)
     flow, learner, _ = make_flow(buffer, max_lag=1)
     learner.version = 3
     buffer.push(make_segment(1.0, version=0, num_rows=1), segment_id="a-x/1")  # too old
@@ -248,7 +248,7 @@ def test_episodes_are_added_up_for_each_simulator_also_over_what_is_dropped() ->
 
 
 def test_closing_the_flow_turns_producers_away() -> None:
-    buffer = FifoBuffer(capacity=1)
+    buffer = NestBuffer(1)
     flow, _, _ = make_flow(buffer)
     flow.close()
     with pytest.raises(errors.Unreachable):

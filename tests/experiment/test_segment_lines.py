@@ -65,7 +65,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 def rewards(service: BufferService) -> list[float]:
-    return [float(item.segment.reward[0, 0]) for item in service.fifo.take(1)]
+    return [float(item.segment.reward[0, 0]) for item in service.buffer.take(1)]
 
 
 def test_a_session_is_at_most_one_segment_ahead_of_its_trainer() -> None:
@@ -73,16 +73,16 @@ def test_a_session_is_at_most_one_segment_ahead_of_its_trainer() -> None:
         line = Lines("gateway/0", addresses, make_writer, secret=None).take()
         await line.push(segment(1))
         await line.push(segment(2))
-        await until(lambda: service.fifo.statistics().num_waiting_producers == 1)
+        await until(lambda: service.buffer.statistics().num_waiting_producers == 1)
         third = asyncio.get_running_loop().create_task(line.push(segment(3)))
         await asyncio.sleep(0.05)
         assert not third.done(), "the buffer is full, and the second waits there"
         assert rewards(service) == [1]
         await third
         for value in (2, 3):
-            await until(lambda: len(service.fifo) == 1)
+            await until(lambda: len(service.buffer) == 1)
             assert rewards(service) == [value]
-        assert service.fifo.statistics().num_duplicates == 0
+        assert service.buffer.statistics().num_duplicates == 0
 
     with buffers(1) as ([service], addresses):
         asyncio.run(play())
@@ -94,7 +94,7 @@ def test_waiters_go_on_when_nothing_is_learnt_any_more() -> None:
         line = lines.take()
         for value in (1, 2):
             await line.push(segment(value))
-        await until(lambda: service.fifo.statistics().num_waiting_producers == 1)
+        await until(lambda: service.buffer.statistics().num_waiting_producers == 1)
         third = asyncio.get_running_loop().create_task(line.push(segment(3)))
         await asyncio.sleep(0)
         lines.close()

@@ -43,7 +43,7 @@ from ludus.learn.algorithms.replay_learner import AnyLearner, ReplayLearner
 from ludus.learn.algorithms.trained_networks import Ranks
 from ludus.learn.policies.policy import Policy, PolicySpec
 from ludus.models.versions.store import VersionStore
-from ludus.services.buffer.fifo import FifoBuffer
+from ludus.services.buffer.nest_buffer import NestBuffer
 from ludus.services.simulator.chooser import InlineChooser
 from ludus.services.simulator.simulator import Simulator
 from ludus.services.trainer import freed_memory
@@ -242,7 +242,7 @@ class Weights(HostedService, Protocol):
 class Buffer(HostedService, Protocol):
     """The segments that others push by calls, for a trainer to take."""
 
-    fifo: FifoBuffer
+    buffer: NestBuffer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,28 +316,28 @@ class TrainerFactory:
         """What this rank does in turns; the buffer that others push to, if there is one, is added to `hosts`."""
         config, num_agents, games = self.config, len(self.agents), self.config.games
         waits_for = "segments" if games is None else f"games on {games.address}"
-        fifo: FifoBuffer | None = None
+        queue: NestBuffer | None = None
         # A session is one row; a segment of a simulator has those of all its environments.
         rows = 1 if games is None else config.algorithm.num_envs
         if config.has_queue:
             batch = config.algorithm.batch_segments if isinstance(config.algorithm, SegmentConfig) else 1
             buffer = self.make_buffer(max(config.train.queue, batch) * rows)
             hosts.append(ServiceHost(buffer, f"buffer/{rank}", beside=server))
-            fifo = buffer.fifo
+            queue = buffer.buffer
         if isinstance(learner, ReplayLearner):
             feed = (
                 SourceFeed(self._source(rank, policy, publish))
-                if fifo is None
-                else QueueFeed(fifo, waits_for=waits_for)
+                if queue is None
+                else QueueFeed(queue, waits_for=waits_for)
             )
             replay = make_replay(config, self.env, learner, segment_steps=segment_steps(config), rank=rank)
             return ReplayFlow(feed, replay, learner, publish=publish, ranks=ranks, num_agents=num_agents)
-        if fifo is None:
+        if queue is None:
             source = self._source(rank, policy, publish)
             return SyncFlow(source, learner, publish=publish, ranks=ranks, num_agents=num_agents)
         assert isinstance(config.algorithm, SegmentConfig)
         return AsyncFlow(
-            fifo,
+            queue,
             learner,
             publish=publish or _publish_nothing,
             batch_segments=config.algorithm.batch_segments * rows,

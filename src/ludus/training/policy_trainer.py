@@ -18,7 +18,8 @@ from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.learner import Learner
 from ludus.learn.policies.served import ServedPolicy
 from ludus.options import replace
-from ludus.services.buffer.fifo import FifoStats, Item
+from ludus.services.buffer.buffer_stats import BufferStats
+from ludus.services.buffer.nest_buffer import Item
 from ludus.trial.named.buffer import RemoteBuffer
 from ludus.trial.named.merge import merge
 from ludus.trial.named.model import RemoteModel
@@ -108,8 +109,8 @@ class _NamedSegments:
             return []
         return [self._taken.popleft() for _ in range(num_segments)]
 
-    def statistics(self) -> FifoStats:
-        return FifoStats(**self._buffer.statistics())
+    def statistics(self) -> BufferStats:
+        return BufferStats(**self._buffer.statistics())
 
     def close(self) -> None:
         """The buffer is the trial's."""

@@ -19,7 +19,7 @@ from typing import Any
 from ludus import errors, launch
 from ludus.launch import signals
 from ludus.program.program import Program
-from ludus.services.buffer import fifo
+from ludus.services.buffer import buffer_stats
 from ludus.services.trainer.service_host import HostedService, ServiceHost
 from ludus.trial import services
 from ludus.trial.counting import Service, ServiceCounts, services_of
@@ -33,7 +33,6 @@ __all__ = ["Driver", "DriverService", "Stage", "check_count", "check_name"]
 
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_DEFAULT_CAPACITY = 1024
 _EXIT_AFTER_S = 0.5
 
 
@@ -88,9 +87,9 @@ class Driver:
         self._lock = threading.RLock()
         self._started: list[_Started] = []
         self._hosts: dict[str, ServiceHost] = {}
-        self._buffers: dict[str, HostedService] = {}
+        self._buffers: dict[str, services.NamedBuffer] = {}
         self._solver: Solver | None = None
-        self._capacities: dict[str, int] = {}
+        self._declared: dict[str, dict[str, Any]] = {}  # the settings of each buffer
         self._models: set[str] = set()
         self._nodes: dict[str, dict[str, Any]] = {}
         self._edges: list[list[str]] = []
@@ -159,22 +158,25 @@ class Driver:
                 (one.run.failure for one in self._started if one.run.failure and not one.is_failure_reported), None
             )
 
-    def open_buffer(self, name: str, capacity: int | None) -> None:
+    def open_buffer(self, name: str, given: Mapping[str, Any]) -> str:
         check_name("buffer", name)
-        capacity = None if capacity is None else check_count("capacity", capacity)
         with self._lock:
-            known = self._capacities.get(name)
+            known = self._declared.get(name)
             if known is None:
-                capacity = _DEFAULT_CAPACITY if capacity is None else capacity
-                buffer = services.buffer(capacity)
+                settings, persist = services.buffer_settings(given)
+                folder = self._place.folder.path / "buffers" / name if persist else None
+                buffer = services.buffer(settings, folder)
                 self.host(buffer, f"buffer-{name}")
-                self._capacities[name], self._buffers[name] = capacity, buffer
+                self._declared[name] = known = {**settings.as_dict(), "persist": persist}
+                self._buffers[name] = buffer
                 self._watch_services()
-            elif capacity not in (None, known):
-                raise errors.ConfigError(
-                    f"buffer {name!r} has a capacity of {known} already and cannot have {capacity}. Give the same "
-                    "everywhere, or none."
-                )
+            for key, value in given.items():
+                if key in known and known[key] != value:
+                    raise errors.ConfigError(
+                        f"buffer {name!r} has {_spell(key)} of {known[key]} already and cannot have {value}. Give the "
+                        "same everywhere, or none."
+                    )
+            return str(self._buffers[name].when_full)
 
     def start_model(
         self, name: str, num_workers: int, max_batch: int, num_threads: int, max_busy_s: float = 0.0
@@ -209,7 +211,9 @@ class Driver:
     def _services(self) -> list[Service]:
         with self._lock:
             buffers = [
-                Service(prefix=f"buffer/{name}", worker=f"buffer-{name}/0", counts=fifo.counts, stats=buffer.stats)
+                Service(
+                    prefix=f"buffer/{name}", worker=f"buffer-{name}/0", counts=buffer_stats.counts, stats=buffer.stats
+                )
                 for name, buffer in self._buffers.items()
             ]
             return [*buffers, *(each for one in self._started if not one.run.is_over for each in one.counted)]
@@ -269,6 +273,10 @@ class Driver:
             run.stop(0.0)  # which is over: lets go of what it holds
 
 
+def _spell(setting: str) -> str:
+    return "a capacity" if setting == "capacity" else f"{setting}"
+
+
 def _node_names(program: Program) -> list[str]:
     return [node.name for node in program.nodes]
 
@@ -295,9 +303,12 @@ class DriverService:
         self._driver.metrics.end_loop(loop_id)
 
     @register
-    def open_buffer(self, name: str, capacity: int | None = None) -> None:
-        """Have worker `buffer-NAME/0`, a buffer of nests. It is there once; another capacity is an error."""
-        self._driver.open_buffer(name, capacity)
+    def open_buffer(self, name: str, given: Mapping[str, Any] | None = None) -> str:
+        """Have worker `buffer-NAME/0`, a buffer of nests, with the settings of `BufferSettings` and `persist`.
+
+        It is there once; other settings are an error. Returns what it does when it is full.
+        """
+        return self._driver.open_buffer(name, given or {})
 
     @register
     def start_model(

@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ludus import envs
+from ludus import envs, options
 from ludus.models.versions.service import WeightsService
 from ludus.program.program import Program, Resources, RestartPolicy
-from ludus.services.buffer import fifo
+from ludus.services.buffer import buffer_stats
+from ludus.services.buffer.buffer_settings import BufferSettings
 from ludus.services.buffer.service import BufferService
 from ludus.services.trainer.service_host import Hosted
 from ludus.trial.counting import Service, services_of
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ludus.gateway.session_core import Observer
     from ludus.learn.policies.policy import PolicySpec
 
-__all__ = ["buffer", "gateway_program", "model_program", "training_program"]
+__all__ = ["NamedBuffer", "buffer", "buffer_settings", "gateway_program", "model_program", "training_program"]
 
 # An env that ends its process now and then is lived with; one that does in every life reaches this limit.
 _SIMULATOR_RESTARTS = RestartPolicy(max_restarts=30, window_s=600.0, backoff_s=0.1, max_backoff_s=2.0)
@@ -40,9 +41,19 @@ _GATEWAY_RESTARTS = RestartPolicy(max_restarts=None, backoff_s=0.05, max_backoff
 # --- named things
 
 
-def buffer(capacity: int) -> BufferService:
-    """A buffer of nests, hosted by the driver."""
-    return BufferService(capacity, of="nest")
+NamedBuffer = BufferService
+
+
+def buffer_settings(given: Mapping[str, Any]) -> tuple[BufferSettings, bool]:
+    """What a script declared, and whether it persists. Raises `ConfigError` for what cannot be."""
+    given = dict(given)
+    persist = options.parse("persist", bool, given.pop("persist", False))
+    return options.replace(BufferSettings(), given), bool(persist)
+
+
+def buffer(settings: BufferSettings, folder: Path | None) -> NamedBuffer:
+    """A buffer of nests, hosted by the driver; with a folder, one that survives it."""
+    return NamedBuffer(settings, of="nest", folder=folder)
 
 
 def model_program(
@@ -134,7 +145,12 @@ def training_program(config: Config, folder: Path, *, began: float) -> tuple[Pro
         restarts=RestartPolicy(max_restarts=0),
     )
     buffers = [
-        Service(prefix=f"buffer/{wiring.MODEL}", worker=f"buffer/{rank}", beside=f"trainer/{rank}", counts=fifo.counts)
+        Service(
+            prefix=f"buffer/{wiring.MODEL}",
+            worker=f"buffer/{rank}",
+            beside=f"trainer/{rank}",
+            counts=buffer_stats.counts,
+        )
         for rank in range(train.trainers if config.has_queue else 0)
     ]
     prefixes = {"inference": f"model/{wiring.MODEL}", wiring.GATEWAY: "gateway"}

@@ -76,8 +76,8 @@ class Learner(Worker):
         server.register_service(self)
 
     def _poll(self) -> int:
-        self.max_size = max(self.max_size, len(self.buffer.fifo))
-        items = self.buffer.fifo.take(self.batch)
+        self.max_size = max(self.max_size, len(self.buffer.buffer))
+        items = self.buffer.buffer.take(self.batch)
         if items:
             joined = Segment.concat([item.segment for item in items])
             assert joined.num_rows == sum(item.segment.num_rows for item in items)

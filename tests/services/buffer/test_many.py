@@ -6,7 +6,7 @@ import pytest
 
 from ludus import data, errors
 from ludus.clock import FakeClock
-from ludus.services.buffer.fifo import FifoBuffer, Item
+from ludus.services.buffer.nest_buffer import Item, NestBuffer
 
 
 def values(items: list[Item]) -> list[object]:
@@ -14,16 +14,16 @@ def values(items: list[Item]) -> list[object]:
 
 
 def test_a_buffer_of_nests_takes_any_and_counts_each_as_a_row() -> None:
-    buffer = FifoBuffer(capacity=4, of="nest")
+    buffer = NestBuffer(4, of="nest")
     assert buffer.push_many([{"a": 1}, "two", 3.0], push_id="p/1") == 3
     assert values(buffer.take(min_rows=2)) == [{"a": 1}, "two"]
     assert buffer.statistics().num_rows_taken == 2
     with pytest.raises(errors.ConfigError, match="'segment' or 'nest'"):
-        FifoBuffer(capacity=1, of="nets")
+        NestBuffer(1, of="nets")
 
 
 def test_what_does_not_fit_is_dropped_and_counted_once() -> None:
-    buffer = FifoBuffer(capacity=2, of="nest")
+    buffer = NestBuffer(2, of="nest")
     for _ in range(2):
         assert buffer.push_many([1, 2, 3], push_id="p/1") == 2
     assert buffer.push_many([4], push_id="p/2") == 0
@@ -34,7 +34,7 @@ def test_what_does_not_fit_is_dropped_and_counted_once() -> None:
 
 def test_what_is_offered_is_queued_as_far_as_it_fits_in_the_order_of_the_line() -> None:
     clock = FakeClock()
-    buffer = FifoBuffer(capacity=2, of="nest", clock=clock)
+    buffer = NestBuffer(2, of="nest", clock=clock)
     buffer.push_many([1, 2], push_id="p/1")
     calls: list[tuple[str, int]] = []
     buffer.offer_many([3, 4, 5], push_id="p/2", on_counted=lambda count, _e: calls.append(("p", count)))
@@ -50,7 +50,7 @@ def test_what_is_offered_is_queued_as_far_as_it_fits_in_the_order_of_the_line() 
 
 
 def test_what_is_withdrawn_is_reported_to_all_who_offered_it() -> None:
-    buffer = FifoBuffer(capacity=1, of="nest")
+    buffer = NestBuffer(1, of="nest")
     buffer.push_many([1], push_id="p/1")
     calls: list[int] = []
     for _ in range(2):
@@ -63,7 +63,7 @@ def test_what_is_withdrawn_is_reported_to_all_who_offered_it() -> None:
 
 
 def test_from_at_least_one_to_the_most_wanted() -> None:
-    buffer = FifoBuffer(capacity=3, of="nest")
+    buffer = NestBuffer(3, of="nest")
     assert buffer.take(10, at_least=1) == []
     buffer.push_many([1, 2, 3], push_id="p/1")
     assert values(buffer.take(2, at_least=1)) == [1, 2]
@@ -73,7 +73,7 @@ def test_from_at_least_one_to_the_most_wanted() -> None:
 
 
 def test_closing_tells_those_in_line() -> None:
-    buffer = FifoBuffer(capacity=1, of="nest")
+    buffer = NestBuffer(1, of="nest")
     buffer.push_many([1], push_id="p/1")
     calls: list[object] = []
     buffer.offer_many([2], push_id="p/2", on_counted=lambda _count, error: calls.append(error))
@@ -84,10 +84,10 @@ def test_closing_tells_those_in_line() -> None:
 
 
 def test_a_saved_buffer_of_nests_still_knows_its_pushes() -> None:
-    buffer = FifoBuffer(capacity=2, of="nest")
+    buffer = NestBuffer(2, of="nest")
     buffer.push_many([{"n": 1}, {"n": 2}, {"n": 3}], push_id="p/4")
     saved = data.decode([bytes(frame) for frame in data.encode(buffer.save())])
-    restored = FifoBuffer(capacity=2, of="nest")
+    restored = NestBuffer(2, of="nest")
     restored.restore(saved)
     assert restored.push_many([{"n": 1}, {"n": 2}, {"n": 3}], push_id="p/4") == 2
     assert values(restored.take(2)) == [{"n": 1}, {"n": 2}]
@@ -95,7 +95,7 @@ def test_a_saved_buffer_of_nests_still_knows_its_pushes() -> None:
 
 
 def test_what_is_given_back_is_the_first_again_and_was_never_taken() -> None:
-    buffer = FifoBuffer(capacity=3, of="nest")
+    buffer = NestBuffer(3, of="nest")
     buffer.push_many([1, 2, 3], push_id="p/1")
     taken = buffer.take(2)
     buffer.push_many([4, 5], push_id="p/2")

@@ -13,7 +13,8 @@ from ludus.data.nest import Nest
 from ludus.data.segment import Segment
 from ludus.experiment.flows.report import Report
 from ludus.learn.algorithms.learner import Learner, Sample
-from ludus.services.buffer.fifo import FifoStats, Item
+from ludus.services.buffer.buffer_stats import BufferStats
+from ludus.services.buffer.nest_buffer import Item
 from ludus.services.simulator.episodes import Episode, EpisodeLog
 
 __all__ = ["AsyncFlow", "SegmentBuffer"]
@@ -23,13 +24,13 @@ _PUBLISH_AGAIN_S = 2.0
 
 
 class SegmentBuffer(Protocol):
-    """What segments are taken from: a `FifoBuffer` of this process, or whatever else has these."""
+    """What segments are taken from: a `NestBuffer` of this process, or whatever else has these."""
 
     def take(self, num_segments: int, *, timeout_s: float) -> list[Item]:
         """So many, or none if there are not that many in time."""
         ...
 
-    def statistics(self) -> FifoStats: ...
+    def statistics(self) -> BufferStats: ...
 
     def close(self) -> None: ...
 

@@ -68,7 +68,7 @@ R = TypeVar("R", bound=ReplayConfig)
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayItems:
-    """What a table is of: a "transition" of `length` rewards, or a "sequence" of `length` steps after `burn_in` more."""
+    """What a table is of: a "transition" of `length` rewards, or a "sequence" of `burn_in` and `length` steps."""
 
     kind: str
     length: int

@@ -20,7 +20,7 @@ from ludus import errors
 from ludus.data.segment import Segment
 from ludus.rpc.call import Pending
 from ludus.rpc.client import wait_any
-from ludus.services.buffer.fifo import Item
+from ludus.services.buffer.nest_buffer import Item
 from ludus.services.buffer.seen_segments import WINDOW
 
 __all__ = ["BufferConsumer", "BufferProducer", "ProducerStats"]
@@ -176,7 +176,7 @@ class BufferConsumer:
     def take(
         self, num_segments: int | None = None, *, min_rows: int | None = None, timeout_s: float = 30.0
     ) -> list[Item]:
-        """As `FifoBuffer.take`: all that was asked for, or nothing when there was not enough in time.
+        """As `NestBuffer.take`: all that was asked for, or nothing when there was not enough in time.
 
         It asks again every half a second: until a wait expires, a dead consumer can still be handed segments.
         """

@@ -81,6 +81,11 @@ class RandomSelector(Selector):
     def can_draw(self) -> bool:
         return True
 
+    @property
+    def mass(self) -> float:
+        """What it draws in proportion to, over all items."""
+        raise NotImplementedError
+
 
 class OrderedSelector(Selector):
     """Has an order."""
@@ -139,6 +144,10 @@ class _Uniform(RandomSelector):
                 self._live = every[every >= 0]
             keys = self._live.take(rng.integers(0, size, n))
         return keys, np.full(n, 1.0 / size)
+
+    @property
+    def mass(self) -> float:
+        return float(self._items.size)
 
     def _reject(self, n: int, rng: np.random.Generator) -> Ints:
         """Slots at random, without the empty ones: what is left is uniform over the items."""
@@ -202,6 +211,10 @@ class _Prioritised(RandomSelector):
     @property
     def can_draw(self) -> bool:
         return self._sums.total > 0
+
+    @property
+    def mass(self) -> float:
+        return self._sums.total
 
     def draw(self, n: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
         slots, probabilities = self._sums.draw(n, rng)

@@ -6,7 +6,7 @@ A trainer can own one in its own process:
 
     self.buffer = BufferService(capacity=16)
     server.register_service(self.buffer)        # its worker's server answers push
-    items = self.buffer.fifo.take(8)            # in the same thread: never waits, [] when there are fewer
+    items = self.buffer.buffer.take(8)            # in the same thread: never waits, [] when there are fewer
 
 What arrives is kept as it arrived. Arrays that came through shared memory stay where they are, valid and unchanged, for
 as long as they are held; the trainer's concatenation is the first copy. Until then they take room in their producer's
@@ -19,34 +19,37 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from ludus import errors
 from ludus.data.nest import Nest
 from ludus.rpc import deadline
 from ludus.rpc.deferred import Deferred
-from ludus.services.buffer.fifo import FifoBuffer, Item
+from ludus.services.buffer.buffer_settings import BufferSettings
+from ludus.services.buffer.nest_buffer import Item, NestBuffer
 from ludus.workers.register import register
 
 __all__ = ["BufferService"]
 
+_T = TypeVar("_T")
+
 
 class _Take:
-    """A consumer that waits for enough segments, until its time is up."""
+    """A consumer that waits for enough segments, until its time is up.
 
-    def __init__(
-        self, num_segments: int | None, min_rows: int | None, at_least: int | None, pack: Callable[[list[Item]], Any]
-    ) -> None:
-        self.num_segments = num_segments
-        self.min_rows = min_rows
-        self.at_least = at_least
+    `attempt` gives its answer, or none if it must wait; `expire` gives the answer when its time is up.
+    """
+
+    def __init__(self, attempt: Callable[[], Any], expire: Callable[[], Any]) -> None:
+        self.attempt = attempt
+        self.expire = expire
         self.answer = Deferred()
         self.timer: threading.Timer | None = None
-        self._pack = pack
 
-    def end(self, items: list[Item]) -> None:
+    def end(self, answer: Any) -> None:
         self._stop()
-        self.answer.set_result(self._pack(items))
+        self.answer.set_result(answer)
 
     def fail(self, error: errors.LudusError) -> None:
         self._stop()
@@ -58,18 +61,23 @@ class _Take:
 
 
 class BufferService:
-    """Commands: `push`, `push_many`, `take`, `take_some`, `give_back`, `statistics`.
+    """Commands: `push`, `push_many`, `take`, `take_some`, `give_back`, `sample`, `update_priorities`, `statistics`.
 
-    In its own process use `fifo` itself.
+    In its own process use `buffer` itself. `settings`: a number is the capacity of a queue.
     """
 
-    def __init__(self, capacity: int, *, of: str = "segment") -> None:
-        self.fifo = FifoBuffer(capacity=capacity, of=of)
+    def __init__(self, settings: BufferSettings | int, *, of: str = "segment", folder: Path | None = None) -> None:
+        self.buffer = NestBuffer(settings, of=of, folder=folder)
         self._lock = threading.RLock()
         self._takes: list[_Take] = []
 
+    @property
+    def when_full(self) -> str:
+        """What a push does that does not say: see `BufferSettings`."""
+        return self.buffer.settings.full
+
     @register
-    def push(self, segment: Nest, segment_id: str) -> Deferred | None:
+    def push(self, segment: Nest, segment_id: str, priority: float | None = None) -> Deferred | None:
         """Queue a segment; answered once it is. The same id again is answered too, and queued once only."""
         queued = Deferred()
 
@@ -79,27 +87,30 @@ class BufferService:
             else:
                 queued.set_error(error)
 
-        self.fifo.offer(self.fifo.kind.read(segment), segment_id=segment_id, on_queued=answer)
+        item = self.buffer.kind.read(segment)
+        self.buffer.offer(item, segment_id=segment_id, on_queued=answer, priority=priority)
         if self._takes:
             self._serve_takes()
         return queued
 
     @register
-    def push_many(self, segments: list[Nest], push_id: str, wait_s: float = 0.0) -> Deferred | int:
+    def push_many(
+        self, segments: list[Nest], push_id: str, wait_s: float = 0.0, priorities: Any = None
+    ) -> Deferred | int:
         """Queue some; answered with how many of the first are. `push_id` is as a segment's, one for all of them.
 
         Without `wait_s` the rest is dropped, and counted. With it nothing is: the answer comes as soon as one at least
         is queued, or is 0 when there was no room in that time.
         """
-        read = self.fifo.kind.read
+        read = self.buffer.kind.read
         items = [read(segment) for segment in segments]
         if wait_s <= 0:
-            count = self.fifo.push_many(items, push_id=push_id)
+            count = self.buffer.push_many(items, push_id=push_id, priorities=priorities)
             if self._takes:
                 self._serve_takes()
             return count
         queued = Deferred()
-        timer = threading.Timer(self._time_left(wait_s), self.fifo.withdraw, (push_id,))
+        timer = threading.Timer(self._time_left(wait_s), self.buffer.withdraw, (push_id,))
         timer.daemon = True
 
         def answer(count: int, error: errors.LudusError | None) -> None:
@@ -109,7 +120,7 @@ class BufferService:
             else:
                 queued.set_error(error)
 
-        self.fifo.offer_many(items, push_id=push_id, on_counted=answer)
+        self.buffer.offer_many(items, push_id=push_id, on_counted=answer, priorities=priorities)
         if not queued.is_done:
             timer.start()
         if self._takes:
@@ -120,35 +131,54 @@ class BufferService:
     def take(
         self, num_segments: int | None = None, min_rows: int | None = None, timeout_s: float = 30.0
     ) -> Deferred | list[dict[str, Any]]:
-        """As `FifoBuffer.take`, for a consumer elsewhere. What it took is lost if it dies before it has the answer."""
-        return self._take(num_segments, min_rows, None, timeout_s, self._pack)
+        """As `NestBuffer.take`, for a consumer elsewhere. What it took is lost if it dies before it has the answer."""
+        buffer = self.buffer
+        return self._wait(lambda: self._pack(buffer.take(num_segments, min_rows=min_rows)), list, timeout_s)
 
     @register
     def take_some(self, most: int, timeout_s: float = 30.0) -> Deferred | list[Nest]:
         """From one to `most`, as soon as there is one; none when none came in time. Only the segments, without ids."""
-        return self._take(most, None, 1, timeout_s, self._pack_bare)
+        buffer = self.buffer
+        return self._wait(lambda: self._pack_bare(buffer.take(most, at_least=1)), list, timeout_s)
+
+    @register
+    def sample(self, num: int, timeout_s: float = 30.0) -> Deferred | Nest:
+        """`num` draws: `{"items", "keys", "probabilities"}`; `{"waits": why}` when they could not be had in time."""
+        return self._wait(lambda: self._sample(num), lambda: {"waits": self.buffer.why_not_sample(num)}, timeout_s)
+
+    def _sample(self, num: int) -> Nest:
+        sampled = self.buffer.sample(num)
+        if sampled is None:
+            return None
+        send = self.buffer.kind.send
+        items = [send(item) for item in sampled.items]
+        return {"items": items, "keys": sampled.keys, "probabilities": sampled.probabilities}
+
+    @register
+    def update_priorities(self, keys: Any, priorities: Any) -> int:
+        """Keys that are gone are ignored; how many were there."""
+        num = self.buffer.update_priorities(keys, priorities)
+        if self._takes:
+            self._serve_takes()
+        return num
 
     @register
     def give_back(self, segments: list[Nest]) -> None:
         """Queue what `take_some` has just brought, and nobody had, as the first again."""
-        read = self.fifo.kind.read
-        self.fifo.give_back([Item(segment=read(segment), segment_id="") for segment in segments])
+        read = self.buffer.kind.read
+        self.buffer.give_back([Item(segment=read(segment), segment_id="") for segment in segments])
         if self._takes:
             self._serve_takes()
 
-    def _take(
-        self,
-        num_segments: int | None,
-        min_rows: int | None,
-        at_least: int | None,
-        timeout_s: float,
-        pack: Callable[[list[Item]], list[Any]],
-    ) -> Deferred | list[Any]:
+    def _wait(self, attempt: Callable[[], _T], expire: Callable[[], _T], timeout_s: float) -> Deferred | _T:
+        """What `attempt` gives, as soon as it gives something, after those that wait already."""
         with self._lock:
-            items = [] if self._takes else self.fifo.take(num_segments, min_rows=min_rows, at_least=at_least)
-            if items or timeout_s <= 0:
-                return pack(items)
-            waiting = _Take(num_segments, min_rows, at_least, pack)
+            answer = None if self._takes else attempt()
+            if answer:
+                return answer
+            if timeout_s <= 0:
+                return expire()
+            waiting = _Take(attempt, expire)
             waiting.timer = threading.Timer(self._time_left(timeout_s), self._expire, (waiting,))
             waiting.timer.daemon = True
             waiting.timer.start()
@@ -163,20 +193,20 @@ class BufferService:
 
     @register
     def statistics(self) -> dict[str, Any]:
-        """`FifoStats` by name."""
-        return asdict(self.fifo.statistics())
+        """`BufferStats` by name."""
+        return asdict(self.buffer.statistics())
 
     def stats(self) -> dict[str, Any]:
         """What `ludus ctl stats` shows."""
-        return asdict(self.fifo.statistics())
+        return asdict(self.buffer.statistics())
 
     def close(self) -> None:
         """Tell producers that wait that they must turn elsewhere, and consumers that there is nothing."""
-        self.fifo.close()
+        self.buffer.close()
         with self._lock:
             takes, self._takes = self._takes, []
         for waiting in takes:
-            waiting.end([])
+            waiting.end(waiting.expire())
 
     def _serve_takes(self) -> None:
         """Give the consumers that wait, in the order they came, what they wait for."""
@@ -184,28 +214,28 @@ class BufferService:
             while self._takes:
                 waiting = self._takes[0]
                 try:
-                    items = self.fifo.take(waiting.num_segments, min_rows=waiting.min_rows, at_least=waiting.at_least)
-                except errors.ConfigError as error:
+                    answer = waiting.attempt()
+                except errors.LudusError as error:
                     del self._takes[0]
                     waiting.fail(error)
                     continue
-                if not items:
+                if not answer:
                     return
                 del self._takes[0]
-                waiting.end(items)
+                waiting.end(answer)
 
     def _expire(self, waiting: _Take) -> None:
         with self._lock:
             if waiting not in self._takes:
                 return
             self._takes.remove(waiting)
-        waiting.end([])
+            waiting.end(waiting.expire())
         self._serve_takes()  # who comes after it may want less
 
     def _pack(self, items: list[Item]) -> list[dict[str, Any]]:
-        send = self.fifo.kind.send
+        send = self.buffer.kind.send
         return [{"segment": send(item.segment), "segment_id": item.segment_id} for item in items]
 
     def _pack_bare(self, items: list[Item]) -> list[Nest]:
-        send = self.fifo.kind.send
+        send = self.buffer.kind.send
         return [send(item.segment) for item in items]

@@ -162,6 +162,12 @@ class Table:
         """Raises `ConfigError` if so many can never be inserted at once."""
         return self.limiter.can_insert(n, self._counts())
 
+    def num_insertable(self, n: int) -> int:
+        """How many of `n` may be inserted now, one after another: more may follow each than all at once."""
+        size, inserted, sampled = self._counts()
+        may = self.limiter.can_insert
+        return _largest(n, lambda k: may(1, TableCounts(size + k - 1, inserted + k - 1, sampled)))
+
     def insert(self, keys: Ints, priorities: NDArray[Any] | None = None) -> Ints:
         """Add items. Returns the keys of those that went for it: in their slots, or chosen by the remover.
 
@@ -175,7 +181,7 @@ class Table:
         items = self._items
         slots = keys % self.num_slots
         if priorities is not None:
-            priorities = self._checked(priorities, num)
+            priorities = self.check_priorities(priorities, num)
         gone: list[Ints] = []
         old = items.key.take(slots)
         if np.maximum.reduce(old) >= 0:
@@ -245,6 +251,18 @@ class Table:
             return "sampling waits for priorities: all are 0"
         return ""
 
+    def num_samplable(self, n: int) -> int:
+        """How many of `n` may be sampled now, one after another."""
+        size, inserted, sampled = self._counts()
+        may = self.limiter.can_sample
+        used_up = 1 if self.max_times_sampled == 1 else 0
+        return _largest(
+            n,
+            lambda k: (
+                not self._why_not_draw(k) and may(1, TableCounts(size - used_up * (k - 1), inserted, sampled + k - 1))
+            ),
+        )
+
     def sample(self, n: int, rng: np.random.Generator) -> Drawn:
         """`n` draws; an item that has been drawn `max_times_sampled` times is gone. Does not ask the limiter.
 
@@ -300,12 +318,27 @@ class Table:
             self._num_exhausted += len(gone)
             self._drop(gone, gone % self.num_slots)
 
+    def count_samples(self, keys: Ints) -> None:
+        """Count draws that `sample` made in an earlier process. Keys that are gone are ignored."""
+        keys = np.asarray(keys, np.int64)
+        keys = keys[self._items.live(keys)]
+        if len(keys) and self._times is not None:
+            keys = keys[self._times.take(keys % self.num_slots) + _ranks(keys) < self.max_times_sampled]
+            self._count_draws(keys)
+        self._num_sampled += len(keys)
+        self._commit()
+
+    @property
+    def mass(self) -> float:
+        """What the sampler draws in proportion to, over all items: their number, or the sum of their weights."""
+        return self._sampler.mass if isinstance(self._sampler, RandomSelector) else float(self._items.size)
+
     # -- changing
 
     def update_priorities(self, keys: Ints, priorities: NDArray[Any]) -> int:
         """Of a key that is given twice the last counts; keys that are gone are ignored. How many were there."""
         keys = np.asarray(keys, np.int64)
-        priorities = self._checked(priorities, len(keys))
+        priorities = self.check_priorities(priorities, len(keys))
         slots = keys % self.num_slots
         live = self._items.key.take(slots) == keys
         num = int(np.count_nonzero(live))
@@ -359,7 +392,8 @@ class Table:
         for selector in self._selectors:
             selector.remove(keys, slots)
 
-    def _checked(self, priorities: NDArray[Any], num: int) -> Floats:
+    def check_priorities(self, priorities: NDArray[Any], num: int) -> Floats:
+        """As an array. Raises `DataError` unless there are `num`, all of which an item may have."""
         priorities = np.asarray(priorities, np.float64)
         if priorities.shape != (num,):
             raise DataError(
@@ -450,6 +484,17 @@ class Table:
 
 def _in_memory(name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     return np.zeros(shape, dtype)
+
+
+def _largest(n: int, is_allowed: Callable[[int], bool]) -> int:
+    """The largest of 0 to `n` that is allowed, where all smaller ones are, too."""
+    if n < 1 or is_allowed(n):
+        return max(0, n)
+    low, high = 0, n
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_allowed(middle) else (low, middle)
+    return low
 
 
 def _distinct(keys: Ints) -> Ints:

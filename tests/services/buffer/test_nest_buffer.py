@@ -6,7 +6,7 @@ import pytest
 
 from ludus import data, errors
 from ludus.clock import FakeClock
-from ludus.services.buffer.fifo import FifoBuffer, Item
+from ludus.services.buffer.nest_buffer import Item, NestBuffer
 
 from .segments import make, same, value_of
 
@@ -15,8 +15,8 @@ def values(items: list[Item]) -> list[float]:
     return [value_of(item.segment) for item in items]
 
 
-def filled(count: int, *, capacity: int = 4) -> FifoBuffer:
-    buffer = FifoBuffer(capacity=capacity)
+def filled(count: int, *, capacity: int = 4) -> NestBuffer:
+    buffer = NestBuffer(capacity)
     for number in range(1, count + 1):
         buffer.push(make(number), segment_id=f"p/{number}")
     return buffer
@@ -88,7 +88,7 @@ def test_a_segment_is_never_queued_twice() -> None:
 
 def test_time_spent_waiting_for_room_is_counted() -> None:
     clock = FakeClock()
-    buffer = FifoBuffer(capacity=1, clock=clock)
+    buffer = NestBuffer(1, clock=clock)
     for number in (1, 2):
         buffer.offer(make(number), segment_id=f"p/{number}", on_queued=lambda _e: None)
     clock.advance(2.0)
@@ -99,7 +99,7 @@ def test_time_spent_waiting_for_room_is_counted() -> None:
 
 
 def test_a_take_waits_for_enough() -> None:
-    buffer = FifoBuffer(capacity=4)
+    buffer = NestBuffer(4)
     taken: list[float] = []
     thread = threading.Thread(target=lambda: taken.extend(values(buffer.take(2, timeout_s=10))))
     thread.start()
@@ -114,7 +114,7 @@ def test_closing_wakes_everybody() -> None:
     buffer = filled(1, capacity=1)
     calls: list[object] = []
     buffer.offer(make(2), segment_id="p/2", on_queued=calls.append)
-    other = FifoBuffer(capacity=2)
+    other = NestBuffer(2)
     thread = threading.Thread(target=lambda: calls.append(other.take(2, timeout_s=30)))
     thread.start()
     other.close()
@@ -132,7 +132,7 @@ def test_a_saved_buffer_goes_on_with_what_was_queued_and_knows_what_it_has_seen(
     buffer.push(make(4), segment_id="p/4")
     buffer.offer(make(5), segment_id="p/5", on_queued=lambda _e: None)
     saved = data.decode([bytes(frame) for frame in data.encode(buffer.save())])
-    restored = FifoBuffer(capacity=3)
+    restored = NestBuffer(3)
     restored.restore(saved)
     restored.push(make(1), segment_id="p/1")
     restored.push(make(4), segment_id="p/4")
@@ -148,7 +148,7 @@ def test_a_saved_buffer_goes_on_with_what_was_queued_and_knows_what_it_has_seen(
 
 
 def test_many_threads_lose_nothing_and_repeat_nothing() -> None:
-    buffer = FifoBuffer(capacity=3)
+    buffer = NestBuffer(3)
     num_producers, num_each = 4, 100
 
     def produce(producer: int) -> None:

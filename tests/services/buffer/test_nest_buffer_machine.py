@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ludus import errors
 from ludus.clock import FakeClock
-from ludus.services.buffer.fifo import FifoBuffer
+from ludus.services.buffer.nest_buffer import NestBuffer
 
 CAPACITY = 3
 AHEAD = st.integers(0, 3)  # of the number that a producer has come to
@@ -24,7 +24,7 @@ class FifoMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.buffer = FifoBuffer(capacity=CAPACITY, of="nest", clock=self.clock)
+        self.buffer = NestBuffer(CAPACITY, of="nest", clock=self.clock)
         self.queue: list[Any] = []
         self.waiting: OrderedDict[str, tuple[list[Any], list[list[Any]]]] = OrderedDict()  # items, answers
         self.queued: set[str] = set()  # ids of single items, ever
@@ -195,7 +195,7 @@ class FifoMachine(RuleBasedStateMachine):
         self.last_taken = []
         with pytest.raises(errors.Unreachable):
             self.buffer.push(0, segment_id="late/1")
-        self.buffer = FifoBuffer(capacity=CAPACITY, of="nest", clock=self.clock)
+        self.buffer = NestBuffer(CAPACITY, of="nest", clock=self.clock)
         self.buffer.restore(saved)
 
     @invariant()

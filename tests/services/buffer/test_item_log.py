@@ -1,0 +1,183 @@
+"""A buffer with a folder: what was pushed is there in the next process, and no more of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ludus import errors
+from ludus.services.buffer.buffer_settings import BufferSettings
+from ludus.services.buffer.item_log import ItemLog
+from ludus.services.buffer.nest_buffer import Item, NestBuffer
+
+QUEUE = BufferSettings(capacity=8)
+REPLAY = BufferSettings(capacity=8, sampler="prioritised", max_times_sampled=3)
+
+
+def reopen(buffer: NestBuffer, folder: Path) -> NestBuffer:
+    """As after a kill: nothing is written at the end, only the lock is let go."""
+    assert buffer._log is not None
+    buffer._log.wait()
+    buffer._log._held.close()
+    return NestBuffer(buffer.settings, of="nest", folder=folder)
+
+
+def numbers(items: list[Item]) -> list[object]:
+    return [item.segment for item in items]
+
+
+def test_what_was_pushed_and_not_taken_is_there_again_in_its_order(tmp_path: Path) -> None:
+    buffer = NestBuffer(QUEUE, of="nest", folder=tmp_path)
+    buffer.push_many([1, 2, 3, 4], push_id="a/1")
+    assert numbers(buffer.take(1)) == [1]
+    taken = buffer.take(2)
+    buffer.give_back(taken[1:])
+    again = reopen(buffer, tmp_path)
+    assert again.push_many([9], push_id="a/1") == 4, "it knows the push"
+    assert again.push_many([5], push_id="a/2") == 1
+    assert numbers(again.take(3)) == [3, 4, 5]
+    stats = again.statistics()
+    assert (stats.num_pushed, stats.num_taken, stats.size) == (5, 5, 0)
+    again.close()
+
+
+def test_sample_counts_and_priorities_are_there_again(tmp_path: Path) -> None:
+    buffer = NestBuffer(REPLAY, of="nest", folder=tmp_path)
+    buffer.push_many(["a", "b"], push_id="p/1", priorities=[1.0, 0.0])
+    sampled = buffer.sample(2)
+    assert sampled is not None and sampled.items == ["a", "a"]
+    again = reopen(buffer, tmp_path)
+    last = again.sample(1)
+    assert last is not None and last.items == ["a"], "once more, and no more"
+    assert again.sample(1) is None
+    key = again.sample(1)
+    assert key is None
+    assert "priorities: all are 0" in again.statistics().sampling
+    final = reopen(again, tmp_path)
+    assert len(final) == 1
+    assert final.update_priorities(last.keys, [1.0]) == 0, "a is gone"
+    final.close()
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_log_that_has_grown_is_compacted_while_it_is_written(tmp_path: Path, compress: bool) -> None:
+    buffer = NestBuffer(BufferSettings(capacity=8, compress=compress), of="nest", folder=tmp_path)
+    assert buffer._log is not None
+    buffer._log._segment_bytes = 20_000
+    noise = np.random.default_rng(0).integers(0, 255, 3000, np.uint8)
+    for number in range(40):
+        assert buffer.push_many([{"n": number, "noise": noise}], push_id=f"a/{number}") == 1
+        if number >= 4:
+            assert [item.segment["n"] for item in buffer.take(1)] == [number - 4]
+        buffer._log.wait()
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 80_000
+    assert list(tmp_path.glob("*.snapshot"))
+    again = reopen(buffer, tmp_path)
+    items = again.take(4)
+    assert [item.segment["n"] for item in items] == [36, 37, 38, 39]
+    assert np.array_equal(items[-1].segment["noise"], noise)
+    assert again.push_many([0], push_id="a/39") == 1, "it was answered so before"
+    assert len(again) == 0
+    again.close()
+
+
+def test_a_torn_end_costs_what_was_not_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    buffer = NestBuffer(QUEUE, of="nest", folder=tmp_path)
+    buffer.push_many([1], push_id="a/1")
+    buffer.push_many([2], push_id="a/2")
+    (log,) = tmp_path.glob("*.log")
+    with log.open("r+b") as file:
+        file.truncate(log.stat().st_size - 1)
+    with caplog.at_level(logging.WARNING):
+        again = reopen(buffer, tmp_path)
+    assert "torn or damaged" in caplog.text
+    assert again.push_many([2], push_id="a/2") == 1
+    assert numbers(again.take(2)) == [1, 2]
+    again.close()
+
+
+def test_a_damaged_snapshot_is_not_used_if_it_has_no_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    buffer = NestBuffer(QUEUE, of="nest", folder=tmp_path)
+    buffer.push_many([1, 2], push_id="a/1")
+    (tmp_path / "00000009.snapshot").write_bytes(b"no snapshot")
+    with caplog.at_level(logging.WARNING):
+        again = reopen(buffer, tmp_path)
+    assert "an older one is used" in caplog.text
+    assert numbers(again.take(2)) == [1, 2]
+    again.close()
+
+
+def test_two_processes_do_not_write_to_one_folder(tmp_path: Path) -> None:
+    buffer = NestBuffer(QUEUE, of="nest", folder=tmp_path)
+    with pytest.raises(errors.ProgramError, match="another process keeps its buffer"):
+        NestBuffer(QUEUE, of="nest", folder=tmp_path)
+    buffer.close()
+    NestBuffer(QUEUE, of="nest", folder=tmp_path).close()
+
+
+def test_other_settings_than_those_of_the_log_are_refused_and_change_nothing(tmp_path: Path) -> None:
+    buffer = NestBuffer(QUEUE, of="nest", folder=tmp_path)
+    buffer.push_many([1], push_id="a/1")
+    buffer.close()
+    with pytest.raises(errors.ConfigError, match="it was not touched"):
+        NestBuffer(BufferSettings(capacity=9), of="nest", folder=tmp_path)
+    again = NestBuffer(BufferSettings(capacity=8, compress=True), of="nest", folder=tmp_path)
+    assert numbers(again.take(1)) == [1]
+    again.close()
+
+
+def test_what_cannot_be_written_is_not_queued(tmp_path: Path) -> None:
+    buffer = NestBuffer(QUEUE, of="nest", folder=tmp_path)
+    assert buffer._log is not None
+    os.close(buffer._log._fd)
+    buffer._log._fd = os.open("/dev/full", os.O_WRONLY)
+    with pytest.raises(errors.DataError, match="nothing was queued"):
+        buffer.push_many([1], push_id="a/1")
+    assert len(buffer) == 0
+    buffer.close()
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from ludus.services.buffer.buffer_settings import BufferSettings
+from ludus.services.buffer.nest_buffer import NestBuffer
+
+buffer = NestBuffer(BufferSettings(capacity=1_000_000), of="nest", folder=Path(sys.argv[1]))
+buffer._log._segment_bytes = 100_000
+for number in range(1_000_000):
+    buffer.push_many([{"n": number, "pad": b"." * 500}], push_id=f"a/{number}")
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.chaos
+def test_after_kill_9_in_the_middle_of_pushes_and_snapshots_everything_acknowledged_is_there(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    last = -1
+    for line in child.stdout:
+        last = int(line)
+        if last == 1500:
+            child.kill()
+    child.wait()
+    again = NestBuffer(BufferSettings(capacity=1_000_000), of="nest", folder=tmp_path)
+    items = again.take(len(again))
+    found = [item.segment["n"] for item in items]
+    assert found == list(range(len(found))), "in order, each once"
+    assert len(found) >= last + 1
+    again.close()
+
+
+def test_a_closed_log_lets_go_of_its_folder(tmp_path: Path) -> None:
+    log = ItemLog(tmp_path, head={"do": "settings"})
+    log.start()
+    log.close()
+    log.close()
+    ItemLog(tmp_path, head={"do": "settings"}).close()
