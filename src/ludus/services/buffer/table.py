@@ -355,8 +355,8 @@ class Table:
             selector.update(keys, slots)
         return num
 
-    def remove(self, keys: Ints) -> int:
-        """Take items out; keys that are gone are ignored. How many were there."""
+    def remove(self, keys: Ints, *, is_evicted: bool = False) -> int:
+        """Take items out; keys that are gone are ignored. How many were there. `is_evicted`: count them as such."""
         keys = np.asarray(keys, np.int64)
         if not len(keys):
             return 0
@@ -365,7 +365,10 @@ class Table:
             keys = _distinct(keys)
         if len(keys):
             self._drop(keys, keys % self.num_slots)
-            self._num_removed += len(keys)
+            if is_evicted:
+                self._num_evicted += len(keys)
+            else:
+                self._num_removed += len(keys)
             self._commit()
         return len(keys)
 
