@@ -3,6 +3,7 @@
 ludus dataset from-recording trials/poles/recordings --out expert          # sessions that `ludus serve --record` wrote
 ludus dataset from-recording log.sessions --spec game.json --out expert    # of a game that this file describes
 ludus dataset play poles --episodes 20 --out expert                        # a trained policy plays
+ludus dataset from-trial lander --out seen                             # all that the replay of a DQN run has kept
 ludus dataset from-minari ~/.minari/datasets/D4RL/pen/human-v2 --out pen
 ludus dataset info expert
 
@@ -153,6 +154,38 @@ def _play(args: argparse.Namespace) -> tuple[Dataset, list[str]]:
         return dataset_from_play(trial, Path(args.out), on_progress=progress.update, **chosen), []
 
 
+def _add_trial(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trial", metavar="TRIAL", help="a run of an algorithm with replay: dqn, sac, …")
+    options.add_project(parser)
+    _add_out(parser)
+
+
+def _from_trial(args: argparse.Namespace) -> tuple[Dataset, list[str]]:
+    trial = find(args.trial, project=args.project, trained=True).path
+    from ludus.experiment.datasets.table_dumps import dataset_from_trial
+
+    with _Shown("steps") as shown:
+        return dataset_from_trial(trial, Path(args.out), on_progress=shown), []
+
+
+def _add_store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("store", metavar="DIR", help="the folder of a store of trajectories")
+    parser.add_argument("--spec", metavar="FILE", help="JSON that says what is seen and done; docs/games.md")
+    parser.add_argument("--trial", help="take that from this trial")
+    options.add_project(parser)
+    _add_out(parser)
+
+
+def _from_store(args: argparse.Namespace) -> tuple[Dataset, list[str]]:
+    from ludus.experiment.datasets.table_dumps import dataset_from_store
+
+    if args.spec is None and args.trial is None:
+        raise errors.ConfigError("a store does not say how many choices its actions have: give --spec or --trial")
+    spec = _recorded_spec(args, Path(args.store))
+    with _Shown("steps") as shown:
+        return dataset_from_store(Path(args.store), Path(args.out), spec, on_progress=shown), []
+
+
 def _add_minari(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="the folder of a Minari dataset, or its main_data.hdf5")
     _add_out(parser)
@@ -161,16 +194,8 @@ def _add_minari(parser: argparse.ArgumentParser) -> None:
 def _from_minari(args: argparse.Namespace) -> tuple[Dataset, list[str]]:
     from ludus.experiment.datasets.minari import dataset_from_minari
 
-    with contextlib.ExitStack() as stack:
-        progress: Progress | None = None
-
-        def show(num: int, total: int) -> None:
-            nonlocal progress
-            if progress is None:
-                progress = stack.enter_context(Progress(total, unit="episodes"))
-            progress.update(num)
-
-        return dataset_from_minari(args.path, Path(args.out), on_progress=show), []
+    with _Shown("episodes") as shown:
+        return dataset_from_minari(args.path, Path(args.out), on_progress=shown), []
 
 
 def _add_info(parser: argparse.ArgumentParser) -> None:
@@ -190,6 +215,20 @@ def _info(args: argparse.Namespace) -> tuple[Dataset, list[str]]:
     return dataset, ["all of it is as it was written"]
 
 
+class _Shown(contextlib.ExitStack):
+    """Progress whose end is known only once it has begun."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
+        self._progress: Progress | None = None
+
+    def __call__(self, num: int, total: int) -> None:
+        if self._progress is None:
+            self._progress = self.enter_context(Progress(total, unit=self._unit))
+        self._progress.update(num)
+
+
 def _add_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", required=True, help="folder of the new dataset")
 
@@ -197,6 +236,8 @@ def _add_out(parser: argparse.ArgumentParser) -> None:
 _SOURCES = {
     "from-recording": _Source("recorded sessions of games", _add_recording, _from_recording),
     "play": _Source("a trained policy plays in its environment", _add_play, _play),
+    "from-trial": _Source("what the replay of a training run has kept", _add_trial, _from_trial),
+    "from-store": _Source("a replay store in a folder", _add_store, _from_store),
     "from-minari": _Source("a Minari dataset on disk", _add_minari, _from_minari),
     "info": _Source("what a dataset holds", _add_info, _info),
 }

@@ -47,6 +47,12 @@ class TrainConfig:
     dataset_weights: tuple[float, ...] = option(
         (), help="how much of a batch is from each dataset, as 3,1; none: every step is as likely", minimum=0.0
     )
+    dataset_share: float = option(
+        0.25,
+        help="flow replay: the part of each batch that is from datasets, if there are any",
+        minimum=0.0,
+        maximum=1.0,
+    )
     steps: int = option(
         100_000,
         help="environment steps to train for; one counts once, however many agents act in it. Offline: transitions",
@@ -177,8 +183,10 @@ class Config:
             raise ConfigError(f"spec={train.spec} is for games, game://HOST:PORT; {train.env} says itself what it is.")
         if self.is_offline:
             self._check_offline()
-        elif train.dataset or train.dataset_weights:
-            raise ConfigError(f"dataset={','.join(train.dataset)} is for flow=offline; this run has flow={self.flow}.")
+        elif train.dataset and self.flow != "replay":
+            raise ConfigError(
+                f"dataset={','.join(train.dataset)} is for flow=offline and replay; this run has flow={self.flow}."
+            )
         if self.is_replay != (self.flow in ("replay", "offline")):
             kind, flows = (
                 ("learns from replay", "replay") if self.is_replay else ("needs new segments", "sync or async")

@@ -31,7 +31,7 @@ from ludus.experiment.flows.remote_source import RemoteSource
 from ludus.experiment.flows.replay import QueueFeed, ReplayFlow, SourceFeed
 from ludus.experiment.flows.sync import EmbeddedSource, Source, SyncFlow
 from ludus.experiment.game_evaluation import GameEvaluation
-from ludus.experiment.offline_training import offline_training
+from ludus.experiment.offline_training import offline_training, with_datasets
 from ludus.experiment.replay import make_replay
 from ludus.experiment.sent_metrics import SentMetrics
 from ludus.experiment.training import Flow, LoopWriter, Training
@@ -184,7 +184,8 @@ def embedded(
     flow: Flow
     if isinstance(learner, ReplayLearner):
         replay = make_replay(config, groups[0].spec, learner, segment_steps=segment_steps(config))
-        flow = ReplayFlow(SourceFeed(EmbeddedSource(simulator)), replay, learner, num_agents=len(agents))
+        mixed = with_datasets(config, groups[0].spec, replay)
+        flow = ReplayFlow(SourceFeed(EmbeddedSource(simulator)), mixed, learner, num_agents=len(agents))
     else:
         flow = SyncFlow(EmbeddedSource(simulator), learner, num_agents=len(agents))
     return Training(
@@ -331,7 +332,8 @@ class TrainerFactory:
                 else QueueFeed(queue, waits_for=waits_for)
             )
             replay = make_replay(config, self.env, learner, segment_steps=segment_steps(config), rank=rank)
-            return ReplayFlow(feed, replay, learner, publish=publish, ranks=ranks, num_agents=num_agents)
+            mixed = with_datasets(config, self.env, replay, rank=rank)
+            return ReplayFlow(feed, mixed, learner, publish=publish, ranks=ranks, num_agents=num_agents)
         if queue is None:
             source = self._source(rank, policy, publish)
             return SyncFlow(source, learner, publish=publish, ranks=ranks, num_agents=num_agents)

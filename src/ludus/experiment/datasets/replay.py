@@ -8,7 +8,7 @@ MixedReplay(online, replay, share=0.25)                   # what a replay flow d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from ludus.data.segment import Segment
 from ludus.data.transitions import Transitions
 from ludus.experiment.datasets.dataset import Dataset
 from ludus.experiment.datasets.steps import DatasetSteps
+from ludus.experiment.flows.replay import Replay
 from ludus.learn.algorithms.replay_learner import Replayed
 
 __all__ = ["DatasetReplay", "MixedReplay"]
@@ -43,7 +44,7 @@ class DatasetReplay:
         gamma: float,
         weights: Sequence[float] = (),
         n_step: int = 1,
-        seed: int = 0,
+        seed: int | Sequence[int] = 0,
     ) -> None:
         if not datasets:
             raise errors.ConfigError("there is no dataset to learn from: give one, dataset=DIR.")
@@ -56,7 +57,7 @@ class DatasetReplay:
         self._weights = np.asarray(weights, np.float64) if weights else None
         self._batch_size = batch_size
         self._settings = {"gamma": gamma, "n_step": n_step}
-        self._rng = np.random.default_rng([seed, _SEED])
+        self._rng = np.random.default_rng(_entropy(seed, 0))
         self._loaded: DatasetSteps | None = None
         self._num_drawn = 0
 
@@ -99,28 +100,6 @@ class DatasetReplay:
         return True
 
 
-class OnlineReplay(Protocol):
-    """What a replay flow draws from: `experiment/flows/replay.py`."""
-
-    def insert(self, segment: Segment, stream: str) -> None: ...
-
-    def has_room(self) -> bool: ...
-
-    def num_ready(self, most: int) -> int: ...
-
-    def draw(self, num_batches: int, *, progress: float) -> Replayed: ...
-
-    def update_priorities(self, keys: Any, priorities: Any) -> None: ...
-
-    def counts(self) -> dict[str, float]: ...
-
-    def save(self) -> Nest: ...
-
-    def restore(self, saved: Nest) -> bool: ...
-
-    def close(self) -> None: ...
-
-
 class MixedReplay:
     """What a run collects, and datasets beside it: each row of a batch is from the datasets with probability `share`.
 
@@ -128,13 +107,13 @@ class MixedReplay:
     priority, and the whole importance.
     """
 
-    def __init__(self, online: OnlineReplay, datasets: DatasetReplay, *, share: float, seed: int = 0) -> None:
+    def __init__(self, online: Replay, datasets: DatasetReplay, *, share: float, seed: int | Sequence[int] = 0) -> None:
         if not 0.0 <= share <= 1.0:
             raise errors.ConfigError(f"dataset_share={share}: it is a part of each batch, from 0 to 1.")
         self._online = online
         self._datasets = datasets
         self._share = share
-        self._rng = np.random.default_rng([seed, _SEED + 1])
+        self._rng = np.random.default_rng(_entropy(seed, 1))
 
     def insert(self, segment: Segment, stream: str) -> None:
         self._online.insert(segment, stream)
@@ -173,6 +152,10 @@ class MixedReplay:
 
     def close(self) -> None:
         self._online.close()
+
+
+def _entropy(seed: int | Sequence[int], number: int) -> list[int]:
+    return [*([seed] if isinstance(seed, int) else seed), _SEED + number]
 
 
 def _with_rows(batch: Transitions, rows: NDArray[np.int64], other: Transitions) -> Transitions:
