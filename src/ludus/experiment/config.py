@@ -183,15 +183,19 @@ class Config:
             raise ConfigError(f"spec={train.spec} is for games, game://HOST:PORT; {train.env} says itself what it is.")
         if self.is_offline:
             self._check_offline()
-        elif train.dataset and self.flow != "replay":
+        elif registry.algorithm_class(train.algorithm).default_flow == "offline":
             raise ConfigError(
-                f"dataset={','.join(train.dataset)} is for flow=offline and replay; this run has flow={self.flow}."
+                f"flow={self.flow} is not for {train.algorithm}, which learns from datasets alone: use flow=offline."
             )
         if self.is_replay != (self.flow in ("replay", "offline")):
             kind, flows = (
                 ("learns from replay", "replay") if self.is_replay else ("needs new segments", "sync or async")
             )
             raise ConfigError(f"flow={self.flow} is not for {train.algorithm}, which {kind}: use flow={flows}.")
+        if train.dataset and not self.is_replay:
+            raise ConfigError(
+                f"dataset={','.join(train.dataset)} is for flow=offline and replay; this run has flow={self.flow}."
+            )
         if self.flow == "async" and self.num_simulators == 0:
             raise ConfigError(
                 "simulators=0 puts all into one process, which takes turns: use flow=sync, or simulators=1."
