@@ -216,7 +216,7 @@ def _info(args: argparse.Namespace) -> tuple[Dataset, list[str]]:
 
 
 class _Shown(contextlib.ExitStack):
-    """Progress whose end is known only once it has begun."""
+    """Progress whose total is known only with its first number."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
