@@ -39,7 +39,9 @@ _MAIN = "__main__:"
 class TrainConfig:
     """What to train, for how long, and how spread."""
 
-    algorithm: str = option("ppo", help="ppo, a2c, impala, appo, bc, iql, or module:Class of your own")
+    algorithm: str = option(
+        "ppo", help="ppo, a2c, impala, appo, dqn, apex, r2d2, sac, td3, bc, iql, or module:Class of your own"
+    )
     env: str = option("CartPole-v1", help="the environment's name; see docs/environments.md")
     env_args: str = option("{}", help="further arguments of the environment, as a JSON object")
     spec: str | None = option(None, help="for game://HOST:PORT: a JSON file that says what games see and do")
@@ -299,7 +301,7 @@ def resolve(algorithm: str, env: str | Games, settings: Mapping[str, Any] | None
             if name not in homes:
                 near = spelling.suggest(name, homes, num=2)
                 hint = f"Did you mean {' or '.join(near)}?" if near else "`ludus train --help` lists all."
-                hint = spelling.absence(name) or hint
+                hint = spelling.absence(name, homes) or hint
                 raise ConfigError(f"there is no setting {name!r} for {algorithm} on {env}. {hint}")
             shares[homes[name]][name] = value
         parts = {part: options.replace(config, shares[part]) for part, config in parts.items()}

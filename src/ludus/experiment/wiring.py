@@ -124,7 +124,7 @@ def exponents(config: Config, env: EnvSpec) -> NDArray[np.float32] | None:
     algorithm = make_algorithm(config, len(env.agents))
     if not isinstance(algorithm, ReplayAlgorithm):
         return None
-    return algorithm.exponents(max(1, config.num_simulators) * config.algorithm.num_envs * len(env.agents))
+    return algorithm.exploration_exponents(max(1, config.num_simulators) * config.algorithm.num_envs * len(env.agents))
 
 
 def make_learner(config: Config, policy: Policy, *, num_agents: int = 1, ranks: Ranks | None = None) -> AnyLearner:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +41,7 @@ class Row:
     stack: int
     waits: float
     torn: float
+    ids: Iterator[int]  # no frame is like another
     steps: list[Step] = field(default_factory=list)
 
     def extend(self, num: int) -> None:
@@ -64,7 +67,7 @@ class Row:
             self.steps.append(step)
 
     def _frame(self) -> float:
-        return float(self.rng.integers(0, 2**24))  # distinct enough: float32 holds them exactly
+        return float(next(self.ids))
 
 
 def make_segments(
@@ -83,7 +86,8 @@ def make_segments(
     The last step of a stretch is the observation after its last action.
     """
     rng = np.random.default_rng(seed)
-    rows = [Row(rng, stack, waits, torn) for _ in range(num_rows)]
+    ids = itertools.count(1 + 1_000_000 * (seed % 16))
+    rows = [Row(rng, stack, waits, torn, ids) for _ in range(num_rows)]
     shape = (1,) if stack == 1 else (stack, 1)
     segments = []
     stretches: list[list[list[Step]]] = [[] for _ in rows]

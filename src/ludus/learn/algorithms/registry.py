@@ -19,6 +19,9 @@ _HOMES = {
     "appo": ("appo", "APPO"),
     "dqn": ("dqn", "DQN"),
     "sac": ("sac", "SAC"),
+    "apex": ("apex", "Apex"),
+    "r2d2": ("r2d2", "R2D2"),
+    "td3": ("td3", "TD3"),
     "bc": ("bc", "BC"),
     "iql": ("iql", "IQL"),
 }

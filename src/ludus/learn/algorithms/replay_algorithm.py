@@ -111,8 +111,8 @@ class ReplayAlgorithm(Algorithm[R]):
         """What is drawn for it."""
         return ReplayItems(kind="transition", length=self.config.n_step)
 
-    def exponents(self, num_rows: int) -> NDArray[np.float32] | None:
-        """By how much each row of all simulators explores differently, see `Head.spread_exploration`; `None`: alike."""
+    def exploration_exponents(self, num_rows: int) -> NDArray[np.float32] | None:
+        """The powers by which rows explore, of all simulators together: `Head.spread_exploration`. None: all alike."""
         return None
 
     def losses(self, view: ReplayView) -> Iterator[Loss]:

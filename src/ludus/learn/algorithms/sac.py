@@ -103,7 +103,7 @@ class SAC(ReplayAlgorithm[SACConfig]):
             target = batch.reward + batch.discount * (best - alpha * next_logp)
             unit = head.bounds.to_unit(batch.action)
         yield self._critic_loss(view, critics(obs, unit), target)
-        if view.num_steps % self.config.policy_every:
+        if (view.num_steps + 1) % self.config.policy_every:
             return
         unit, logp = head.rsample(policy.model(obs)[0], view.generator)
         q = critics(obs, unit, is_frozen=True).min(0).values
@@ -128,7 +128,7 @@ class SAC(ReplayAlgorithm[SACConfig]):
         q = critics(obs)
         chosen = batch.action.view(1, -1, 1).expand(len(q), -1, 1)
         yield self._critic_loss(view, q.gather(-1, chosen).squeeze(-1), target)
-        if view.num_steps % self.config.policy_every:
+        if (view.num_steps + 1) % self.config.policy_every:
             return
         probs, logps = _choices(policy, obs, batch.mask)
         with torch.no_grad():

@@ -49,13 +49,21 @@ class Critics(nn.Module):
         else:
             self.towers.extend(_Tower(obs, size, num_outputs, config) for _ in range(num_critics))
 
-    def forward(self, obs: Nest, action: torch.Tensor | None = None, *, is_frozen: bool = False) -> Any:
-        """`is_frozen`: gradients go to the action alone."""
+    def forward(
+        self,
+        obs: Nest,
+        action: torch.Tensor | None = None,
+        *,
+        is_frozen: bool = False,
+        num_critics: int | None = None,
+    ) -> Any:
+        """`is_frozen`: gradients go to the action alone. `num_critics`: of the first ones only."""
         if self.stacked is not None:
             inputs = torch.cat([obs, action], -1) if self._has_action else obs
-            q = self.stacked(inputs, is_frozen=is_frozen)
+            q = self.stacked(inputs, is_frozen=is_frozen, num_towers=num_critics)
         else:
-            q = torch.stack([_call(tower, obs, action, is_frozen=is_frozen) for tower in self.towers])
+            towers = self.towers if num_critics is None else self.towers[:num_critics]
+            q = torch.stack([_call(tower, obs, action, is_frozen=is_frozen) for tower in towers])
         return q.squeeze(-1) if self._has_action else q
 
 

@@ -47,9 +47,14 @@ class StackedMLP(nn.Module):
                     nn.init.orthogonal_(weight[tower], math.sqrt(2.0))
                 nn.init.orthogonal_(self.last_weight[tower], gain)
 
-    def forward(self, x: torch.Tensor, *, is_frozen: bool = False) -> torch.Tensor:
-        """`is_frozen`: gradients go to `x` alone, which costs half as much, and less where rows have none."""
+    def forward(self, x: torch.Tensor, *, is_frozen: bool = False, num_towers: int | None = None) -> torch.Tensor:
+        """`is_frozen`: gradients go to `x` alone, which costs half as much, and less where rows have none.
+
+        `num_towers`: the first of them only.
+        """
         parameters = (self.last_weight, self.last_bias, *self.weights, *self.biases)
+        if num_towers is not None:
+            parameters = tuple(parameter[:num_towers] for parameter in parameters)
         if torch.is_autocast_enabled(x.device.type):
             with torch.autocast(x.device.type, enabled=False):  # too small to gain from half precision
                 return self._run(x.float(), parameters, is_frozen)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ludus import errors
 from ludus.data.nest import Nest
 
@@ -50,6 +52,13 @@ class SeenSegments:
         self._producers[producer] = highest, bits
         if len(self._producers) > _MAX_PRODUCERS:
             del self._producers[next(iter(self._producers))]
+
+    def ids(self) -> Iterator[str]:
+        """Ids that, added to another, make it know what this one does: of each producer the highest comes last."""
+        for producer, (highest, bits) in self._producers.items():
+            for age in range(WINDOW - 1, -1, -1):
+                if bits >> age & 1 and highest >= age:
+                    yield f"{producer}/{highest - age}"
 
     def save(self) -> Nest:
         return {producer: [highest, f"{bits:x}"] for producer, (highest, bits) in self._producers.items()}

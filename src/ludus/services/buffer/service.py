@@ -16,48 +16,19 @@ as long as they are held; the trainer's concatenation is the first copy. Until t
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ludus import errors
 from ludus.data.nest import Nest
-from ludus.rpc import deadline
 from ludus.rpc.deferred import Deferred
 from ludus.services.buffer.buffer_settings import BufferSettings
 from ludus.services.buffer.nest_buffer import Item, NestBuffer
+from ludus.services.buffer.waiting_calls import WaitingCalls, time_left
 from ludus.workers.register import register
 
 __all__ = ["BufferService"]
-
-_T = TypeVar("_T")
-
-
-class _Take:
-    """A consumer that waits for enough segments, until its time is up.
-
-    `attempt` gives its answer, or none if it must wait; `expire` gives the answer when its time is up.
-    """
-
-    def __init__(self, attempt: Callable[[], Any], expire: Callable[[], Any]) -> None:
-        self.attempt = attempt
-        self.expire = expire
-        self.answer = Deferred()
-        self.timer: threading.Timer | None = None
-
-    def end(self, answer: Any) -> None:
-        self._stop()
-        self.answer.set_result(answer)
-
-    def fail(self, error: errors.LudusError) -> None:
-        self._stop()
-        self.answer.set_error(error)
-
-    def _stop(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
 
 
 class BufferService:
@@ -69,7 +40,7 @@ class BufferService:
     def __init__(self, settings: BufferSettings | int, *, of: str = "segment", folder: Path | None = None) -> None:
         self.buffer = NestBuffer(settings, of=of, folder=folder)
         self._lock = threading.RLock()
-        self._takes: list[_Take] = []
+        self._takes = WaitingCalls(self._lock)
 
     @property
     def when_full(self) -> str:
@@ -90,7 +61,7 @@ class BufferService:
         item = self.buffer.kind.read(segment)
         self.buffer.offer(item, segment_id=segment_id, on_queued=answer, priority=priority)
         if self._takes:
-            self._serve_takes()
+            self._takes.serve()
         return queued
 
     @register
@@ -107,10 +78,10 @@ class BufferService:
         if wait_s <= 0:
             count = self.buffer.push_many(items, push_id=push_id, priorities=priorities)
             if self._takes:
-                self._serve_takes()
+                self._takes.serve()
             return count
         queued = Deferred()
-        timer = threading.Timer(self._time_left(wait_s), self.buffer.withdraw, (push_id,))
+        timer = threading.Timer(time_left(wait_s), self.buffer.withdraw, (push_id,))
         timer.daemon = True
 
         def answer(count: int, error: errors.LudusError | None) -> None:
@@ -124,7 +95,7 @@ class BufferService:
         if not queued.is_done:
             timer.start()
         if self._takes:
-            self._serve_takes()
+            self._takes.serve()
         return queued
 
     @register
@@ -133,18 +104,20 @@ class BufferService:
     ) -> Deferred | list[dict[str, Any]]:
         """As `NestBuffer.take`, for a consumer elsewhere. What it took is lost if it dies before it has the answer."""
         buffer = self.buffer
-        return self._wait(lambda: self._pack(buffer.take(num_segments, min_rows=min_rows)), list, timeout_s)
+        return self._takes.answer(lambda: self._pack(buffer.take(num_segments, min_rows=min_rows)), list, timeout_s)
 
     @register
     def take_some(self, most: int, timeout_s: float = 30.0) -> Deferred | list[Nest]:
         """From one to `most`, as soon as there is one; none when none came in time. Only the segments, without ids."""
         buffer = self.buffer
-        return self._wait(lambda: self._pack_bare(buffer.take(most, at_least=1)), list, timeout_s)
+        return self._takes.answer(lambda: self._pack_bare(buffer.take(most, at_least=1)), list, timeout_s)
 
     @register
     def sample(self, num: int, timeout_s: float = 30.0) -> Deferred | Nest:
         """`num` draws: `{"items", "keys", "probabilities"}`; `{"waits": why}` when they could not be had in time."""
-        return self._wait(lambda: self._sample(num), lambda: {"waits": self.buffer.why_not_sample(num)}, timeout_s)
+        return self._takes.answer(
+            lambda: self._sample(num), lambda: {"waits": self.buffer.why_not_sample(num)}, timeout_s
+        )
 
     def _sample(self, num: int) -> Nest:
         sampled = self.buffer.sample(num)
@@ -159,7 +132,7 @@ class BufferService:
         """Keys that are gone are ignored; how many were there."""
         num = self.buffer.update_priorities(keys, priorities)
         if self._takes:
-            self._serve_takes()
+            self._takes.serve()
         return num
 
     @register
@@ -168,28 +141,7 @@ class BufferService:
         read = self.buffer.kind.read
         self.buffer.give_back([Item(segment=read(segment), segment_id="") for segment in segments])
         if self._takes:
-            self._serve_takes()
-
-    def _wait(self, attempt: Callable[[], _T], expire: Callable[[], _T], timeout_s: float) -> Deferred | _T:
-        """What `attempt` gives, as soon as it gives something, after those that wait already."""
-        with self._lock:
-            answer = None if self._takes else attempt()
-            if answer:
-                return answer
-            if timeout_s <= 0:
-                return expire()
-            waiting = _Take(attempt, expire)
-            waiting.timer = threading.Timer(self._time_left(timeout_s), self._expire, (waiting,))
-            waiting.timer.daemon = True
-            waiting.timer.start()
-            self._takes.append(waiting)
-        return waiting.answer
-
-    @staticmethod
-    def _time_left(timeout_s: float) -> float:
-        """Past the call's deadline nobody waits any more, and what it took would be lost; half of it is for the way."""
-        until = deadline.current.get()
-        return timeout_s if until is None else min(timeout_s, (until - time.monotonic()) / 2)
+            self._takes.serve()
 
     @register
     def statistics(self) -> dict[str, Any]:
@@ -203,34 +155,7 @@ class BufferService:
     def close(self) -> None:
         """Tell producers that wait that they must turn elsewhere, and consumers that there is nothing."""
         self.buffer.close()
-        with self._lock:
-            takes, self._takes = self._takes, []
-        for waiting in takes:
-            waiting.end(waiting.expire())
-
-    def _serve_takes(self) -> None:
-        """Give the consumers that wait, in the order they came, what they wait for."""
-        with self._lock:
-            while self._takes:
-                waiting = self._takes[0]
-                try:
-                    answer = waiting.attempt()
-                except errors.LudusError as error:
-                    del self._takes[0]
-                    waiting.fail(error)
-                    continue
-                if not answer:
-                    return
-                del self._takes[0]
-                waiting.end(answer)
-
-    def _expire(self, waiting: _Take) -> None:
-        with self._lock:
-            if waiting not in self._takes:
-                return
-            self._takes.remove(waiting)
-            waiting.end(waiting.expire())
-        self._serve_takes()  # who comes after it may want less
+        self._takes.close()
 
     def _pack(self, items: list[Item]) -> list[dict[str, Any]]:
         send = self.buffer.kind.send

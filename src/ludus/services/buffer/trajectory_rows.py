@@ -207,7 +207,7 @@ class StreamRows:
         into = last_act[step, row]
         np.add.at(reward, (into, row), reward[step, row])
         np.bitwise_or.at(flags, (into, row), ends[step, row])
-        earlier = belongs & (last_act < 0) & self._tail_active & is_linked
+        earlier = belongs & (last_act < 0) & (self._tail_active & is_linked & ~self._is_first)
         rows = np.flatnonzero(earlier.any(0))
         rewards = np.where(earlier, reward, np.float32(0)).sum(0, dtype=np.float32)[rows]
         ended = np.bitwise_or.reduce(np.where(earlier, ends, np.uint8(0)), axis=0)[rows]

@@ -18,16 +18,21 @@ from ludus.learn.ops.distributions.epsilon_greedy import EpsilonGreedy
 from ludus.learn.ops.distributions.explored_categorical import ExploredCategorical
 from ludus.learn.ops.distributions.gaussian import DiagGaussian, SquashedGaussian
 from ludus.learn.ops.distributions.head import FORBIDDEN, Head
+from ludus.learn.ops.distributions.noisy_tanh import NoisyTanh
+from ludus.learn.ops.distributions.returns import CategoricalReturns, QuantileReturns
 from ludus.learn.ops.distributions.tanh_gaussian import TanhGaussian
 
 __all__ = [
     "FORBIDDEN",
     "Categorical",
+    "CategoricalReturns",
     "DiagGaussian",
     "EpsilonGreedy",
     "ExploredCategorical",
     "Head",
     "MultiCategorical",
+    "NoisyTanh",
+    "QuantileReturns",
     "SquashedGaussian",
     "TanhGaussian",
     "head_for",
@@ -37,7 +42,10 @@ __all__ = [
 _BY_NAME: dict[str, Callable[..., Head]] = {
     "epsilon_greedy": EpsilonGreedy,
     "explored_categorical": ExploredCategorical,
+    "noisy_tanh": NoisyTanh,
     "tanh_gaussian": TanhGaussian,
+    "categorical_returns": CategoricalReturns,
+    "quantile_returns": QuantileReturns,
 }
 
 
