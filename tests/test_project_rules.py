@@ -37,6 +37,7 @@ DOORS = {
     "mpe2": set(),
     "matplotlib": {"experiment/plot.py"},
     "tensorboard": set(),
+    "h5py": {"experiment/datasets/minari.py"},
     "cloudpickle": {"launch/spec.py", "models/definition.py"},
     "httptools": {"gateway/http/connection.py"},
     "uvloop": {"gateway/loop.py"},

@@ -55,6 +55,7 @@ _OTHER_NAMES = {  # ours → those of Stable-Baselines3, RLlib, CleanRL, TorchRL
     "checkpoint_seconds": "save_freq checkpoint_freq checkpoint_frequency save_every_sec save_interval",
     "eval_episodes": "n_eval_episodes num_eval_episodes evaluation_duration",
     "engine": "backend launcher",
+    "dataset": "dataset_path dataset_id dataset_name data_path datasets offline_data input_ expert_data demos",
     "capacity": "buffer_size replay_size replay_buffer_size replay_capacity memory_size buffer_capacity",
     "min_size": "learning_starts start_steps warmup_steps start_timesteps min_replay_size min_buffer_size "
     "num_steps_sampled_before_learning_starts",
@@ -102,7 +103,7 @@ _ABSENT = {
 
 _ALGORITHMS = """
 iqn ddpg trpo tqc crossq redq droq ars es her cql
-iql bc marwil dreamer dreamerv3 muzero alphazero mappo ippo qmix vdn maddpg ppg pqn reinforce vpg acer acktr
+marwil dreamer dreamerv3 muzero alphazero mappo ippo qmix vdn maddpg ppg pqn reinforce vpg acer acktr
 """
 OTHER_ALGORITHMS = frozenset(_ALGORITHMS.split())
 """Algorithms that people know by name and that are not here: none of ours is meant by them."""
@@ -111,6 +112,8 @@ _VARIANTS = {
     **dict.fromkeys(("recurrent_ppo", "ppo_lstm", "ppo_recurrent", "rppo", "lstm_ppo"), "ppo with --recurrent lstm"),
     **dict.fromkeys(("maskable_ppo", "ppo_mask", "mask_ppo"), "ppo: masks that an environment gives are heeded"),
     **dict.fromkeys(("ppo2", "ppo_clip", "dppo"), "ppo"),
+    **dict.fromkeys(("behavior_cloning", "behaviour_cloning", "behavioral_cloning", "imitation", "il"), "bc"),
+    **dict.fromkeys(("implicit_q_learning", "implicit_q"), "iql"),
     "a3c": "a2c, or impala for simulators that do not wait",
     **dict.fromkeys(("ddqn", "double_dqn", "nature_dqn", "deep_q"), "dqn, which is double unless --no-double"),
     **dict.fromkeys(("dueling_dqn", "d3qn"), "dqn with --dueling"),

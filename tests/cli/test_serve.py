@@ -20,7 +20,7 @@ from ludus.cli.serve import parse_canaries, parse_canary
 from ludus.data import nest as nests
 from ludus.data.spec import ArraySpec
 from ludus.errors import ConfigError
-from ludus.experiment.policy_session import _as_spec, decode_body
+from ludus.experiment.step_bodies import decode_body, observation
 from ludus.gateway.client import GameClient, GameError
 from ludus.models.versions.store import VersionStore
 from ludus.serving import promotion
@@ -322,7 +322,7 @@ def test_the_example_request_has_an_observation_that_fits(obs):
     assert len(line) < 300
     body, is_json = decode_body(made)
     assert is_json
-    nests.map(lambda leaf, spec: spec.check(leaf), _as_spec(body["obs"], obs, "obs"), obs)
+    nests.map(lambda leaf, spec: spec.check(leaf), observation(body["obs"], obs, "obs"), obs)
 
 
 def test_a_rollback_without_a_promotion_is_refused(tmp_path):

@@ -40,6 +40,7 @@ _COMMANDS = {
     "promote": _Command("promote", "have new sessions play another version of a trial's model"),
     "rollback": _Command("rollback", "have new sessions play what they played before the last promotion"),
     "replay": _Command("replay", "play recorded sessions again through today's code and compare"),
+    "dataset": _Command("dataset", "make episodes into data to learn from: recordings, play, Minari", reads_words=True),
     "ctl": _Command("ctl", "look at and command the workers of a running trial"),
     "fake-actor": _Command("fake_actor", "a server that answers a game before there is an agent"),
     "fake-game": _Command("fake_game", "games that play at once against a server, and what that cost"),

@@ -29,7 +29,7 @@ from ludus.data.actions import ActionSpec, Continuous, Discrete, MultiDiscrete
 from ludus.data.nest import Nest
 from ludus.data.spec import ArraySpec
 
-__all__ = ["Games", "is_game", "make", "read_spec"]
+__all__ = ["Games", "is_game", "make", "parse_spec", "plain_spec", "read_spec"]
 
 _SCHEME = "game://"
 _OF_FILE = ("obs", "action", "mask")
@@ -153,6 +153,16 @@ def read_spec(path: str) -> dict[str, Any]:
     return content
 
 
+def parse_spec(content: Mapping[str, Any], *, name: str = "game") -> EnvSpec:
+    """What `obs`, `action` and `mask` of a spec's file say. Raises `ConfigError`, which names the field."""
+    return dataclasses.replace(Games(port=1, **content).spec, name=name)
+
+
+def plain_spec(spec: EnvSpec) -> dict[str, Any]:
+    """`obs`, `action` and `mask` as such a file has them. Raises `ConfigError` for what it cannot say."""
+    return {"obs": _plain_obs(spec.obs), "action": _plain_action(spec.action), "mask": spec.has_mask}
+
+
 def make(name: str, num_envs: int, *, num_threads: int, kwargs: Mapping[str, Any]) -> VectorEnv:
     """Games cannot be stepped from here."""
     raise errors.EnvError(
@@ -233,7 +243,8 @@ def _limits(value: Any, unbounded: float, path: str) -> tuple[float, ...]:
 def _plain_obs(spec: Nest) -> Any:
     if isinstance(spec, dict):
         return {key: _plain_obs(each) for key, each in spec.items()}
-    assert isinstance(spec, ArraySpec)
+    if not isinstance(spec, ArraySpec):
+        _refuse("obs", "must be made of arrays and dicts of arrays", spec)
     plain: dict[str, Any] = {"shape": list(spec.shape), "dtype": spec.dtype.name}
     for key, bound in (("low", spec.minimum), ("high", spec.maximum)):
         if bound is not None and np.isfinite(np.asarray(bound)).all():

@@ -45,8 +45,20 @@ class TrainConfig:
     env: str = option("CartPole-v1", help="the environment's name; see docs/environments.md")
     env_args: str = option("{}", help="further arguments of the environment, as a JSON object")
     spec: str | None = option(None, help="for game://HOST:PORT: a JSON file that says what games see and do")
+    dataset: tuple[str, ...] = option((), help="folders of datasets to learn from, made by `ludus dataset`")
+    dataset_weights: tuple[float, ...] = option(
+        (), help="how much of a batch is from each dataset, as 3,1; none: every step is as likely", minimum=0.0
+    )
+    dataset_share: float = option(
+        0.25,
+        help="flow replay: the part of each batch that is from datasets, if there are any",
+        minimum=0.0,
+        maximum=1.0,
+    )
     steps: int = option(
-        100_000, help="environment steps to train for; one counts once, however many agents act in it", minimum=1
+        100_000,
+        help="environment steps to train for; one counts once, however many agents act in it. Offline: transitions",
+        minimum=1,
     )
     seed: int = option(0, help="random seed", minimum=0, maximum=MAX_SEED)
     project: str = option("trials", help="folder of all trials")
@@ -55,8 +67,9 @@ class TrainConfig:
     keep_checkpoints: int = option(3, help="how many of the last checkpoints to keep", minimum=1)
     flow: str = option(
         "auto",
-        help="sync: collect, train, in turns; async: at once; replay: from what is kept of all that was collected",
-        choices=("auto", "sync", "async", "replay"),
+        help="sync: collect, train, in turns; async: at once; replay: from what is kept of all that was collected; "
+        "offline: from datasets alone",
+        choices=("auto", "sync", "async", "replay", "offline"),
     )
     simulators: int | None = option(
         None, help="processes that run environments, or that games call; 0: all in one process", minimum=0
@@ -121,6 +134,8 @@ class Config:
     @property
     def flow(self) -> str:
         default = registry.algorithm_class(self.train.algorithm).default_flow
+        if self.is_offline:  # nothing is played, by games or otherwise
+            return "offline"
         if self.is_game:  # they play on, whatever the trainer does
             return "replay" if self.is_replay else "async"
         return default if self.train.flow == "auto" else self.train.flow
@@ -131,10 +146,18 @@ class Config:
         return registry.algorithm_class(self.train.algorithm).learns_from != "segments"
 
     @property
+    def is_offline(self) -> bool:
+        """Whether nothing is collected: datasets are all there is."""
+        default = registry.algorithm_class(self.train.algorithm).default_flow
+        return (default if self.train.flow == "auto" else self.train.flow) == "offline"
+
+    @property
     def num_simulators(self) -> int:
-        """0: the simulator is embedded in the trainer. Of games, the processes that they call."""
+        """0: the simulator is embedded in the trainer, or there is none. Of games, the processes that they call."""
         if self.train.simulators is not None:
             return self.train.simulators
+        if self.is_offline:
+            return 0
         if self.is_game:
             return 1
         return max(1, self.train.trainers) if self.flow == "async" or self.train.inference else 0
@@ -160,11 +183,21 @@ class Config:
             self._check_games()
         elif train.spec is not None:
             raise ConfigError(f"spec={train.spec} is for games, game://HOST:PORT; {train.env} says itself what it is.")
-        if self.is_replay != (self.flow == "replay"):
+        if self.is_offline:
+            self._check_offline()
+        elif registry.algorithm_class(train.algorithm).default_flow == "offline":
+            raise ConfigError(
+                f"flow={self.flow} is not for {train.algorithm}, which learns from datasets alone: use flow=offline."
+            )
+        if self.is_replay != (self.flow in ("replay", "offline")):
             kind, flows = (
                 ("learns from replay", "replay") if self.is_replay else ("needs new segments", "sync or async")
             )
             raise ConfigError(f"flow={self.flow} is not for {train.algorithm}, which {kind}: use flow={flows}.")
+        if train.dataset and not self.is_replay:
+            raise ConfigError(
+                f"dataset={','.join(train.dataset)} is for flow=offline and replay; this run has flow={self.flow}."
+            )
         if self.flow == "async" and self.num_simulators == 0:
             raise ConfigError(
                 "simulators=0 puts all into one process, which takes turns: use flow=sync, or simulators=1."
@@ -200,13 +233,29 @@ class Config:
                     f"file.py:{name.removeprefix(_MAIN)}. {lookup.GUARD_HINT}"
                 )
 
+    def _check_offline(self) -> None:
+        train = self.train
+        refused = {
+            "simulators": (bool(train.simulators), "nothing is collected"),
+            "inference": (train.inference > 0, "nothing is collected"),
+            "trainers": (train.trainers > 1, "one process learns from datasets"),
+            "engine": (train.engine != "local", "one process learns from datasets"),
+            "stop_at_return": (train.stop_at_return is not None, "the policy is evaluated at the end only"),
+        }
+        for name, (is_refused, why) in refused.items():
+            if is_refused:
+                raise ConfigError(f"{name}={getattr(train, name)} is not for flow=offline: {why}.")
+
     def _check_games(self) -> None:
         train = self.train
         if self.env_args.keys() & {"obs", "action"}:  # without them a command line is only being explained
             self.games  # noqa: B018 - raises
         refused = {
             "flow": (train.flow == "sync", "games do not wait for a trainer: the flow is async or replay"),
-            "simulators": (train.simulators == 0, "games call a process of its own: give 1 or more"),
+            "simulators": (
+                train.simulators == 0 and not self.is_offline,
+                "games call a process of its own: give 1 or more",
+            ),
             "inference": (train.inference > 0, "the processes that games call run the policy themselves"),
             "engine": (train.engine != "local", "games call processes of this machine"),
             "stop_at_return": (train.stop_at_return is not None, "games are evaluated at the end of a run only"),
@@ -257,7 +306,10 @@ def resolve(algorithm: str, env: str | Games, settings: Mapping[str, Any] | None
             shares[homes[name]][name] = value
         parts = {part: options.replace(config, shares[part]) for part, config in parts.items()}
     train, network = parts["train"], parts["network"]
-    parts["train"] = dataclasses.replace(train, algorithm=_absolute(train.algorithm), env=_absolute(train.env))
+    datasets = tuple(str(Path(folder).absolute()) for folder in train.dataset)
+    parts["train"] = dataclasses.replace(
+        train, algorithm=_absolute(train.algorithm), env=_absolute(train.env), dataset=datasets
+    )
     parts["network"] = dataclasses.replace(network, model=network.model and _absolute(network.model))
     config = Config(**parts)
     config.check()

@@ -13,7 +13,6 @@ first observation and is then answered with the first action; with an empty body
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Awaitable
 from typing import Any, Protocol
@@ -24,18 +23,14 @@ import numpy as np
 from ludus.data import nest as nests
 from ludus.data.nest import Nest
 from ludus.data.segment import Segment
-from ludus.data.spec import ArraySpec
 from ludus.data.trajectory import TrajectoryWriter
 from ludus.errors import InvalidObservation
+from ludus.experiment.step_bodies import decode_body, expect_finite, mask_of, observation, reward_of
 from ludus.gateway.actor import Actor
 from ludus.gateway.session import Session
 from ludus.learn.policies.served import ServedPolicy
 
-__all__ = ["PolicySession", "SessionModel", "decode_body"]
-
-_from_json = msgspec.json.Decoder().decode
-_from_msgpack = msgspec.msgpack.Decoder().decode
-_JSON_BEGINS = frozenset(b'{["tfn-0123456789 \t\r\n')
+__all__ = ["PolicySession", "SessionModel"]
 
 
 class SessionModel(Protocol):
@@ -96,7 +91,7 @@ class PolicySession(Actor):
             )
         obs, mask = self._observation(body["obs"]), self._mask(body)
         if self._writer is not None:
-            full = self._writer.see(obs, reward=_reward(body), mask=mask, state=self._state)
+            full = self._writer.see(obs, reward=reward_of(body), mask=mask, state=self._state)
             if full is not None:
                 await self.keep(full)
         out = await self._forward(obs)
@@ -115,7 +110,7 @@ class PolicySession(Actor):
             return b""
         body = decode_body(data)[0] if data else {}
         obs = self._observation(body["obs"]) if body.get("obs") is not None else None
-        last = writer.end(obs, reward=_reward(body), terminated=bool(body.get("terminated", bool(data))))
+        last = writer.end(obs, reward=reward_of(body), terminated=bool(body.get("terminated", bool(data))))
         if last is not None:
             await self.keep(last)
         if writer.num_active:
@@ -131,89 +126,10 @@ class PolicySession(Actor):
         return out
 
     def _observation(self, value: Any) -> Nest:
-        obs = _as_spec(value, self._policy.spec.obs, "obs")
-        if self._writer is not None and not all(map(_is_finite, nests.leaves(obs))):
-            wrong = next(
-                path for path, leaf in zip(nests.paths(obs), nests.leaves(obs), strict=True) if not _is_finite(leaf)
-            )
-            where = f"obs/{wrong}" if wrong else "obs"
-            raise InvalidObservation(f"{where} has a number that is not finite: nothing can be learnt from it")
+        obs = observation(value, self._policy.spec.obs, "obs")
+        if self._writer is not None:
+            expect_finite(obs)
         return obs
 
     def _mask(self, body: dict[str, Any]) -> Any:
-        if body.get("mask") is None:
-            return None
-        size = self._policy.spec.action.mask_size
-        try:
-            mask = np.asarray(body["mask"], np.bool_)
-            is_mask = mask.shape == (size,) and mask.any()
-        except ValueError:  # lists of several lengths
-            is_mask = False
-        if not is_mask:
-            raise InvalidObservation(
-                f"a mask has {size} booleans, of which one is true at least; this one is {body['mask']!r}"
-            )
-        return mask
-
-
-def decode_body(data: bytes) -> tuple[dict[str, Any], bool]:
-    """What a body says, and whether it is JSON; a bare observation becomes {"obs": …}. Raises `InvalidObservation`."""
-    is_json = bool(data) and data[0] in _JSON_BEGINS
-    try:
-        body = _from_json(data) if is_json else _from_msgpack(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidObservation(f"the body is neither JSON nor msgpack: {error}") from None
-    return (body if isinstance(body, dict) else {"obs": body}), is_json
-
-
-def _reward(body: dict[str, Any]) -> float:
-    try:
-        reward = float(body.get("reward", 0.0))
-    except (TypeError, ValueError):
-        raise InvalidObservation(f"a reward is a number; this one is {body['reward']!r}") from None
-    if not math.isfinite(reward):
-        raise InvalidObservation(f"a reward is a finite number; this one is {reward}")
-    return reward
-
-
-def _is_finite(leaf: Any) -> bool:
-    return leaf.dtype.kind != "f" or bool(np.isfinite(leaf).all())
-
-
-def _as_spec(value: Any, spec: Nest, path: str) -> Nest:
-    """Plain lists and bytes as the arrays that the policy takes. Raises `InvalidObservation`, which names the leaf."""
-    if isinstance(spec, dict):
-        if not isinstance(value, dict) or value.keys() != spec.keys():
-            raise InvalidObservation(f"{path} must have the keys {sorted(spec)}")
-        return {key: _as_spec(value[key], spec[key], f"{path}/{key}") for key in spec}
-    if isinstance(spec, list | tuple):
-        if not isinstance(value, list) or len(value) != len(spec):
-            raise InvalidObservation(f"{path} must have {len(spec)} entries")
-        return type(spec)(_as_spec(v, s, f"{path}/{i}") for i, (v, s) in enumerate(zip(value, spec, strict=True)))
-    assert isinstance(spec, ArraySpec)
-    try:
-        if isinstance(value, bytes):
-            return np.frombuffer(value, spec.dtype).reshape(spec.shape)
-        array = _as_array(value, spec.dtype)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InvalidObservation(f"{path} must be an array of shape {spec.shape} and {spec.dtype}: {error}") from None
-    if array.shape != spec.shape:
-        raise InvalidObservation(
-            f"{path} must be an array of shape {spec.shape} and {spec.dtype}; this one has the shape {array.shape}"
-        )
-    return array
-
-
-def _as_array(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
-    """Plain numbers as an array. Raises `ValueError` for what is no number, or no integer where one is needed."""
-    given = np.asarray(value)
-    if given.dtype.kind not in "biuf":  # NumPy would take a null for NaN
-        raise ValueError("it is not made of numbers only")
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):  # beyond float32: infinite, which is refused where it is learnt from
-            return given.astype(dtype)
-    with np.errstate(invalid="ignore"):  # what does not fit is found right below
-        array = given.astype(dtype)
-    if not np.array_equal(array, given):
-        raise ValueError(f"{given[array != given].flat[0]} is no {dtype}")
-    return array
+        return mask_of(body, self._policy.spec.action.mask_size)

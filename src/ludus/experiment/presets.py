@@ -38,6 +38,9 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("*ALE/*", {"num_envs": 16, "num_steps": 64, "minibatch_size": 64, "num_epochs": 3, "clip": 0.1, "queue": 1,
                     "entropy_coef": 0.01, "learning_rate": 3.5e-4, "groups": 1, "encoder": "small"}),
     ],
+    # Offline, steps are transitions that are drawn: these are some 2,000 and 8,000 gradient steps.
+    "bc": [("*", {"steps": 500_000})],
+    "iql": [("*", {"steps": 2_000_000})],
 }  # fmt: skip
 
 

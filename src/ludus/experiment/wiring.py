@@ -31,6 +31,7 @@ from ludus.experiment.flows.remote_source import RemoteSource
 from ludus.experiment.flows.replay import QueueFeed, ReplayFlow, SourceFeed
 from ludus.experiment.flows.sync import EmbeddedSource, Source, SyncFlow
 from ludus.experiment.game_evaluation import GameEvaluation
+from ludus.experiment.offline_training import offline_training, with_datasets
 from ludus.experiment.replay import make_replay
 from ludus.experiment.sent_metrics import SentMetrics
 from ludus.experiment.training import Flow, LoopWriter, Training
@@ -166,6 +167,14 @@ def embedded(
 ) -> Training:
     """All in this process: a simulator whose policy is the learner's own. No calls, no copies of weights."""
     freed_memory.keep()
+    if config.is_offline:
+        spec = envs.spec(config.train.env, **config.env_args)
+        torch.set_num_threads(config.train.threads or _embedded_threads(spec))
+        policy = Policy(make_policy_spec(config, spec), seed=config.train.seed)
+        learner = make_learner(config, policy, num_agents=len(spec.agents))
+        return offline_training(
+            config, folder, spec, learner, began=began, on_progress=on_progress, open_metrics=open_metrics
+        )
     groups = make_groups(config)
     torch.set_num_threads(config.train.threads or _embedded_threads(groups[0].spec))
     policy = Policy(make_policy_spec(config, groups[0].spec), seed=config.train.seed)
@@ -175,7 +184,8 @@ def embedded(
     flow: Flow
     if isinstance(learner, ReplayLearner):
         replay = make_replay(config, groups[0].spec, learner, segment_steps=segment_steps(config))
-        flow = ReplayFlow(SourceFeed(EmbeddedSource(simulator)), replay, learner, num_agents=len(agents))
+        mixed = with_datasets(config, groups[0].spec, replay)
+        flow = ReplayFlow(SourceFeed(EmbeddedSource(simulator)), mixed, learner, num_agents=len(agents))
     else:
         flow = SyncFlow(EmbeddedSource(simulator), learner, num_agents=len(agents))
     return Training(
@@ -322,7 +332,8 @@ class TrainerFactory:
                 else QueueFeed(queue, waits_for=waits_for)
             )
             replay = make_replay(config, self.env, learner, segment_steps=segment_steps(config), rank=rank)
-            return ReplayFlow(feed, replay, learner, publish=publish, ranks=ranks, num_agents=num_agents)
+            mixed = with_datasets(config, self.env, replay, rank=rank)
+            return ReplayFlow(feed, mixed, learner, publish=publish, ranks=ranks, num_agents=num_agents)
         if queue is None:
             source = self._source(rank, policy, publish)
             return SyncFlow(source, learner, publish=publish, ranks=ranks, num_agents=num_agents)

@@ -19,7 +19,7 @@ from ludus.gateway.http.wire import answer_of
 from ludus.gateway.session import Session
 from ludus.gateway.step import Outcome, Step
 
-__all__ = ["Recorded", "Recorder", "read_recording"]
+__all__ = ["Recorded", "Recorder", "count_records", "read_recording"]
 
 _MAGIC = "ludus-recording-1"
 _encode = msgspec.msgpack.Encoder().encode
@@ -86,6 +86,16 @@ def read_recording(path: Path) -> tuple[dict[str, Any], Iterator[Recorded]]:
         raise errors.DataError(f"{path} is not a recording of sessions; `ludus serve --record` makes them")
     decoder = msgspec.msgpack.Decoder(Recorded)
     return head, (decoder.decode(message) for message in messages)
+
+
+def count_records(path: Path) -> int:
+    """How many steps a recording has; none of them is decoded."""
+    num, size = -1, path.stat().st_size  # the first is the head
+    with open(path, "rb") as file:
+        while len(length := file.read(4)) == 4 and file.tell() + int.from_bytes(length, "little") <= size:
+            file.seek(int.from_bytes(length, "little"), os.SEEK_CUR)
+            num += 1
+    return max(0, num)
 
 
 def _messages(path: Path) -> Iterator[bytes]:

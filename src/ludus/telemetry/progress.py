@@ -31,7 +31,7 @@ _BAR_WIDTH = 24
 
 class Progress:
     """How far a run is. `is_live`: draw in place; by default, if standard error is a terminal. `return_label`: what the
-    return of training is called.
+    return of training is called. `unit`: what is counted.
 
     Nothing is drawn between updates, and no thread is started: a run costs its updates. `status` says what a run is
     doing that has no news; it may be called from another thread than `update`.
@@ -43,11 +43,13 @@ class Progress:
         is_live: bool | None = None,
         *,
         return_label: str = "return",
+        unit: str = "steps",
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = max(1, total_steps)
         self._return_label = return_label
+        self._unit = unit
         self._stream = sys.stderr if stream is None else stream
         self._is_live = self._stream.isatty() if is_live is None else is_live
         self._clock = clock
@@ -108,10 +110,10 @@ class Progress:
     # --- what is shown
 
     def _position(self) -> str:
-        return f"{self._step:,} of {self._total:,} steps ({min(1.0, self._step / self._total):.0%})"
+        return f"{self._step:,} of {self._total:,} {self._unit} ({min(1.0, self._step / self._total):.0%})"
 
     def _metrics(self) -> list[str]:
-        shown = [f"{rate:,.0f} steps/s"] if (rate := self._rate()) else []
+        shown = [f"{rate:,.0f} {self._unit}/s"] if (rate := self._rate()) else []
         labels = {"episode/return": self._return_label, "eval/return": "evaluated", "lag/mean": "lag"}
         for name, label in labels.items():
             if name in self._values:

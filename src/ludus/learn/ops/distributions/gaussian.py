@@ -66,8 +66,12 @@ class DiagGaussian(Head):
         self._check_action(action)
         if not self._is_scaled:
             return self._logp(mean, log_std, action)
+        return self._logp(mean, log_std, self.to_unit(action)) - self._log_half
+
+    def to_unit(self, action: Any) -> Any:
+        """Actions in units of their bounds: -1 and 1 are `low` and `high`. Entries without bounds are as they are."""
         centre, half = torch.from_numpy(self._centre).to(action), torch.from_numpy(self._half).to(action)
-        return self._logp(mean, log_std, (action - centre) / half) - self._log_half
+        return (action - centre) / half
 
     def entropy(self, params: Any, mask: Any = None) -> Any:
         return self._split(params)[1].sum(-1) + (self._size * (_HALF_LOG_TAU + 0.5) + self._log_half)
@@ -151,8 +155,7 @@ class SquashedGaussian(DiagGaussian):
     def logp(self, params: Any, action: Any, mask: Any = None) -> Any:
         mean, log_std = self._split(params)
         self._check_action(action)
-        centre, half = torch.from_numpy(self._centre).to(action), torch.from_numpy(self._half).to(action)
-        unit = ((action - centre) / half).clamp(-self._EDGE, self._EDGE)
+        unit = self.to_unit(action).clamp(-self._EDGE, self._EDGE)
         stretch = torch.log1p(-unit * unit).sum(-1) + self._log_half
         return self._logp(mean, log_std, torch.atanh(unit)) - stretch
 

@@ -1,0 +1,1 @@
+"""Datasets: episodes on disk that are learnt from, whatever they were made from."""
