@@ -44,6 +44,8 @@ each. They also write, each with its contract in the file named:
     Flow, one update at a time                                 experiment/training.py
     Source, where a sync flow has experience from              experiment/flows/sync.py
     SegmentBuffer, what an async flow takes from               experiment/flows/async_.py
+    Replay, what a replay flow draws from                      experiment/flows/replay.py
+    ReplayAlgorithm, and what it is given: ReplayView          learn/algorithms/replay_algorithm.py
 """
 
 from __future__ import annotations

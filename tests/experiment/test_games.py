@@ -85,13 +85,12 @@ class Training(threading.Thread):
         return result
 
 
-@pytest.mark.parametrize(("algorithm", "steps"), [("ppo", 6_000), ("appo", 10_000), ("a2c", 6_000)])
+@pytest.mark.parametrize(("algorithm", "steps"), [("ppo", 6_000), ("appo", 10_000), ("a2c", 6_000), ("dqn", 8_000)])
 def test_a_game_that_only_speaks_the_protocol_is_learnt(algorithm: str, steps: int, tmp_path: Path) -> None:
     port = free_port()
+    own = {"num_steps": 16, "gamma": 0.98, "learning_rate": 3e-3} if algorithm != "dqn" else {"min_size": 500}
     with cartpole(port):
-        result = train(
-            algorithm, port, tmp_path, steps=steps, num_steps=16, gamma=0.98, learning_rate=3e-3, eval_episodes=20
-        )
+        result = train(algorithm, port, tmp_path, steps=steps, eval_episodes=20, **own)
     assert result["env"] == f"game://127.0.0.1:{port}"
     assert result["steps"] >= steps
     assert result["eval_episodes"] == 20

@@ -139,9 +139,12 @@ def _number(value: Any) -> float | None:
 
 
 def differs_by_sampling(result: Mapping[str, Any]) -> bool:
-    """Whether greedy and sampled returns are further apart than a quarter of the larger one, and than chance has it."""
+    """Whether greedy and sampled returns are further apart than a quarter of the larger one, and than chance has it.
+
+    Of a policy that explores on purpose, sampled play is no other opinion of what was learnt.
+    """
     greedy, sampled = result.get("eval_return_mean"), result.get("eval_sampled_return_mean")
-    if greedy is None or sampled is None:
+    if greedy is None or sampled is None or result.get("explores"):
         return False
     if min(result["eval_episodes"], result["eval_sampled_episodes"]) < _FEWEST_COMPARED:
         return False

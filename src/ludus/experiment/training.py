@@ -444,6 +444,7 @@ class Training:
             "seconds_to_return": self._to_return_s,
             **self._training_return(),
             **NOT_EVALUATED,
+            "explores": self.learner.policy.exploration is not None,
             "weights_hash": digest(self.learner.policy.weights()),
             "trial": str(self.folder),
         }
