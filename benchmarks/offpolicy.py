@@ -30,7 +30,7 @@ GIVE_UP_S = 300.0
 WARM_STEPS = 1000  # before the steps of a rate are timed; as in offpolicy_contestants/progress.py
 
 # ---- Our command lines. `--steps N --json --seed S --project DIR` are added to each. ---------------------------------
-SHARED = "--num-envs 1 --hidden 256,256 --activation relu --min-size 500 --eval-episodes 0"
+SHARED = "--hidden 256,256 --activation relu --min-size 500 --eval-episodes 0"
 RATES = {
     "sac": f"train sac Pendulum-v1 --batch-size 256 --updates-per-step 1 {SHARED}",
     # Without what the peers' DQN does not compute, either; the target network is copied every 500 steps.
