@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from ludus.data.nest import Nest
 from ludus.data.segment import Segment
+from ludus.experiment.flows.producer_logs import ProducerLogs
 from ludus.experiment.flows.report import Report
 from ludus.learn.algorithms.learner import Learner, Sample
 from ludus.services.buffer.buffer_stats import BufferStats
 from ludus.services.buffer.nest_buffer import Item
-from ludus.services.simulator.episodes import Episode, EpisodeLog
 
 __all__ = ["AsyncFlow", "SegmentBuffer"]
 
@@ -71,7 +71,7 @@ class AsyncFlow:
         self._waiting = f"wait for {waits_for}"
         self._waits_together = waits_together and ranks is not None
         self._ready: list[Item] = []
-        self._logs: dict[str, EpisodeLog] = {}
+        self._logs = ProducerLogs()
         self._num_stale = 0
         self._num_trained = 0
         self._ended = self._published_again = time.perf_counter()
@@ -87,7 +87,7 @@ class AsyncFlow:
             return None
         began = time.perf_counter()
         items, self._ready = self._ready, []
-        episodes = [episode for item in items for episode in self._read(item)]
+        episodes = [episode for item in items for episode in self._logs.read(item)]
         segment = Segment.concat([item.segment for item in items])
         lag = self._learner.version - segment.version
         num_steps = segment.num_env_steps(self._num_agents)
@@ -135,17 +135,9 @@ class AsyncFlow:
     def _is_fresh(self, item: Item) -> bool:
         if self._learner.version - int(item.segment.version.min()) <= self._max_lag:
             return True
-        self._read(item)  # its episodes are part of what follows
+        self._logs.read(item)  # its episodes are part of what follows
         self._num_stale += 1
         return False
-
-    def _read(self, item: Item) -> list[Episode]:
-        """The episodes that end in a segment; its simulator's earlier segments were read before it."""
-        producer = item.segment_id.rpartition("/")[0]
-        log = self._logs.get(producer)
-        if log is None:
-            log = self._logs[producer] = EpisodeLog(item.segment.num_rows)
-        return log.read(item.segment)
 
     def _counts(self) -> dict[str, float]:
         stats = self._buffer.statistics()

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, Protocol
 from ludus.data.nest import Nest
 from ludus.data.segment import Segment
 from ludus.experiment.flows.async_ import SegmentBuffer
+from ludus.experiment.flows.producer_logs import ProducerLogs, producer_of
 from ludus.experiment.flows.report import Report
 from ludus.experiment.flows.sync import Source
 from ludus.learn.algorithms.replay_learner import Replayed, ReplayLearner
-from ludus.services.simulator.episodes import Episode, EpisodeLog
+from ludus.services.simulator.episodes import Episode
 
 __all__ = ["Collected", "QueueFeed", "Replay", "ReplayFlow", "SourceFeed"]
 
@@ -90,7 +91,7 @@ class QueueFeed:
     def __init__(self, buffer: SegmentBuffer, *, waits_for: str = "segments") -> None:
         self.waits_for = f"wait for {waits_for}"
         self._buffer = buffer
-        self._logs: dict[str, EpisodeLog] = {}
+        self._logs = ProducerLogs()
         self._idle_s = 0.0
 
     def take(self, learner: ReplayLearner, *, wait_s: float) -> Collected | None:
@@ -99,11 +100,7 @@ class QueueFeed:
         self._idle_s += time.perf_counter() - began
         if not taken:
             return None
-        stream, segment = taken[0].segment_id.rpartition("/")[0], taken[0].segment
-        log = self._logs.get(stream)
-        if log is None:
-            log = self._logs[stream] = EpisodeLog(segment.num_rows)
-        return Collected(segment, stream, log.read(segment))
+        return Collected(taken[0].segment, producer_of(taken[0]), self._logs.read(taken[0]))
 
     def seconds(self) -> dict[str, float]:
         return {"idle": self._idle_s}
