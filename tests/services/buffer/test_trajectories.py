@@ -284,6 +284,13 @@ def test_a_restored_store_samples_and_goes_on_bit_for_bit(stack: int) -> None:
     other.bit_generator.state = rng.bit_generator.state
     for segment in segments[25:]:
         assert step(first, segment, rng) == step(second, segment, other)
+    smaller = make_store(stack, 200)
+    smaller.add_table("steps", length=3)
+    smaller.add_table("sequences", kind="sequence", length=4)
+    with pytest.raises(DataError, match="not those of a ring of 200"):
+        smaller.restore(first.save())
+    with pytest.raises(DataError, match="the saved tables are"):
+        make_store(stack, 300).restore(first.save())
 
 
 # -- folders

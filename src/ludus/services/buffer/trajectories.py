@@ -442,6 +442,12 @@ class TrajectoryStore:
         if saved["entries"] is not None:
             if saved["entries"].keys() != self._entries.spec.keys():
                 raise DataError(f"the saved columns are {list(saved['entries'])}, not {list(self._entries.spec)}")
+            filled = min(int(saved["header"][_NUM_ENTRIES]), self.num_entries)
+            if len(saved["entries"]["key"]) != filled:
+                raise DataError(
+                    f"{len(saved['entries']['key'])} saved entries are not those of a ring of {self.num_entries}; "
+                    f"nothing was restored. Use the size that it was saved with"
+                )
             self._entries.arrays["key"].fill(-1)
             self._entries.write(0, saved["entries"])
             if self._states is not None:
