@@ -172,6 +172,20 @@ def test_streams_are_apart() -> None:
     same_transitions(read_transitions(store, "items", 2), expected)
 
 
+def test_streams_of_which_nothing_is_left_are_forgotten() -> None:
+    store = make_store(1, 60)
+    store.add_table("items")
+    for number in range(1000):
+        segments, _ = rollouts.make_segments(number, num_segments=1, num_steps=4, num_rows=1)
+        store.insert(segments[0], f"session/{number}")
+        assert len(store._streams) <= 64
+    segments, _ = rollouts.make_segments(3, num_segments=2, num_steps=4, num_rows=1)
+    store.insert(segments[0], "ended")
+    store.end_stream("ended")
+    store.end_stream("never seen")
+    assert "ended" not in store._streams
+
+
 # -- what else is kept
 
 

@@ -77,6 +77,11 @@ class StreamRows:
         self._is_even = False  # as many of each row, and at least one
         self._grid: tuple[int, Ints, Ints] | None = None  # steps and rows of a plain segment of so many steps
 
+    @property
+    def newest(self) -> int:
+        """The key of the last entry that can be linked to; -1: none."""
+        return int(self._tail_key.max())
+
     # -- what a segment adds
 
     def plan(self, segment: Segment, *, oldest: int, has_ghosts: bool) -> Entries:
