@@ -43,6 +43,8 @@ def test_priorities_steer_the_draws_and_a_checkpoint_repeats_them() -> None:
         assert (first[1] == second[1]).all()
         assert (first[2] == second[2]).all()
     assert again.statistics() == replay.statistics()
+    with pytest.raises(DataError, match="not those of 60 slots"):
+        FlatReplay(SPEC, settings, num_slots=60).restore(replay.save())
 
 
 def test_samples_are_written_to_again_after_so_many_calls() -> None:

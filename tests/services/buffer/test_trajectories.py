@@ -172,6 +172,20 @@ def test_streams_are_apart() -> None:
     same_transitions(read_transitions(store, "items", 2), expected)
 
 
+def test_streams_of_which_nothing_is_left_are_forgotten() -> None:
+    store = make_store(1, 60)
+    store.add_table("items")
+    for number in range(1000):
+        segments, _ = rollouts.make_segments(number, num_segments=1, num_steps=4, num_rows=1)
+        store.insert(segments[0], f"session/{number}")
+        assert len(store._streams) <= 64
+    segments, _ = rollouts.make_segments(3, num_segments=2, num_steps=4, num_rows=1)
+    store.insert(segments[0], "ended")
+    store.end_stream("ended")
+    store.end_stream("never seen")
+    assert "ended" not in store._streams
+
+
 # -- what else is kept
 
 
@@ -284,6 +298,13 @@ def test_a_restored_store_samples_and_goes_on_bit_for_bit(stack: int) -> None:
     other.bit_generator.state = rng.bit_generator.state
     for segment in segments[25:]:
         assert step(first, segment, rng) == step(second, segment, other)
+    smaller = make_store(stack, 200)
+    smaller.add_table("steps", length=3)
+    smaller.add_table("sequences", kind="sequence", length=4)
+    with pytest.raises(DataError, match="not those of a ring of 200"):
+        smaller.restore(first.save())
+    with pytest.raises(DataError, match="the saved tables are"):
+        make_store(stack, 300).restore(first.save())
 
 
 # -- folders

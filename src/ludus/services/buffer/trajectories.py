@@ -46,6 +46,7 @@ Bools = NDArray[np.bool_]
 _TABLES = "tables"
 _HEADER = "header"
 _NUM_ENTRIES, _NUM_STATES = 0, 1
+_MIN_STREAMS = 64
 KINDS = ("transition", "sequence")
 
 
@@ -132,6 +133,7 @@ class TrajectoryStore:
         self._entries, self._states = entries, states
         self._header: Ints = header.arrays["header"][0]
         self._streams: dict[str, StreamRows] = {}
+        self._max_streams = _MIN_STREAMS  # as many are kept before it is asked which are of no use
         self._obs = [(name, leaf.shape, spec.is_stack(leaf)) for name, leaf in spec.obs_columns.items()]
         self._reader = TrajectoryReader(spec, entries, states, num_buffers=num_buffers)
 
@@ -211,6 +213,7 @@ class TrajectoryStore:
         self._check(segment)
         rows = self._streams.get(stream)
         if rows is None or rows.num_rows != segment.num_rows:
+            self._forget_streams()
             rows = self._streams[stream] = StreamRows(segment.num_rows, len(self.tables))
         start, num_slots = self.num_inserted, self.num_entries
         stack = self.spec.frame_stack
@@ -243,6 +246,18 @@ class TrajectoryStore:
         for table, complete in zip(self.tables.values(), links.complete, strict=True):
             table.insert(complete)
         return dict(zip(self.tables, links.complete, strict=True))
+
+    def end_stream(self, stream: str) -> None:
+        """No segment follows its last one. Not needed, but it frees what is kept of it. Unknown streams are ignored."""
+        self._streams.pop(stream, None)
+
+    def _forget_streams(self) -> None:
+        """Producers come and go: of those whose entries are all overwritten nothing can be linked to any more."""
+        if len(self._streams) < self._max_streams:
+            return
+        oldest = self.num_inserted - self.num_entries
+        self._streams = {name: rows for name, rows in self._streams.items() if rows.newest >= oldest}
+        self._max_streams = max(_MIN_STREAMS, 2 * len(self._streams))
 
     def _check(self, segment: Segment) -> None:
         columns = self._entries.spec
@@ -442,6 +457,12 @@ class TrajectoryStore:
         if saved["entries"] is not None:
             if saved["entries"].keys() != self._entries.spec.keys():
                 raise DataError(f"the saved columns are {list(saved['entries'])}, not {list(self._entries.spec)}")
+            filled = min(int(saved["header"][_NUM_ENTRIES]), self.num_entries)
+            if len(saved["entries"]["key"]) != filled:
+                raise DataError(
+                    f"{len(saved['entries']['key'])} saved entries are not those of a ring of {self.num_entries}; "
+                    f"nothing was restored. Use the size that it was saved with"
+                )
             self._entries.arrays["key"].fill(-1)
             self._entries.write(0, saved["entries"])
             if self._states is not None:
