@@ -143,7 +143,8 @@ class SquashedGaussian(DiagGaussian):
         unit = ((action - self._centre) / self._half).clip(-self._EDGE, self._EDGE)
         variable = np.arctanh(unit)
         stretch = np.log1p(-unit * unit).sum(axis=-1) + np.float32(self._log_half)
-        return self._logp_numpy(mean, log_std, std, variable) - stretch
+        logp: NDArray[np.float32] = self._logp_numpy(mean, log_std, std, variable) - stretch
+        return logp
 
     def mode(self, params: NDArray[np.float32], mask: NDArray[np.bool_] | None = None) -> NDArray[np.float32]:
         return self._squash(self._split_numpy(params)[0])
