@@ -60,7 +60,7 @@ class SACPasses:
         error = q - target
         of_q = error * share
         self._critics.backward(of_q[:, None])
-        metrics = {"q": float((q @ share).mean()) if np.ndim(share) else float(q.mean()) * share * len(obs)}
+        metrics = {"q": float((q @ share).mean())}
         return Loss(0.5 * float(np.vdot(error, of_q)), metrics, "critics", has_gradient=True), error
 
     def policy_loss(self, view: ReplayView, obs: _Array, alpha: float) -> tuple[Loss, _Array]:
@@ -70,19 +70,17 @@ class SACPasses:
         unit, logp, offset = self._sampled(obs, view.generator)
         q = self._critics.forward(obs, unit.T)[:, 0]
         least = q.argmin(axis=0) if len(q) > 1 else np.zeros(num_rows, np.int64)
-        of_q = np.broadcast_to(np.float32(-1.0) * share, (num_rows,))
+        of_q = -share
         of_unit = np.empty_like(unit)
         action = slice(obs.shape[1], None)
         for tower in range(len(q)):
             rows = np.flatnonzero(least == tower)
             if len(rows):
-                part = np.ascontiguousarray(of_q[rows])
-                of_unit[:, rows] = self._critics.input_gradient(part[None], tower, rows, action).T
+                of_unit[:, rows] = self._critics.input_gradient(of_q[rows][None], tower, rows, action).T
         self._policy.backward(self._of_outputs(unit, offset, of_unit, np.float32(alpha) * share)[None])
         value = alpha * logp - q.min(axis=0)
-        mean = np.broadcast_to(share, (num_rows,))
-        metrics = {"entropy": -float(logp @ mean), "alpha": alpha}
-        return Loss(float(value @ mean), metrics, has_gradient=True), logp
+        metrics = {"entropy": -float(logp @ share), "alpha": alpha}
+        return Loss(float(value @ share), metrics, has_gradient=True), logp
 
     def alpha(self, networks: Networks) -> float:
         return math.exp(self._log_alpha(networks).item())
@@ -90,7 +88,7 @@ class SACPasses:
     def temperature_loss(self, view: ReplayView, logp: _Array, target_entropy: float) -> Loss:
         log_alpha = self._log_alpha(view.networks)
         share = _shares(view, len(logp))
-        excess = float(((logp + np.float32(target_entropy)) * share).sum())
+        excess = float((logp + np.float32(target_entropy)) @ share)
         assert log_alpha.grad is not None
         log_alpha.grad.fill_(-excess)
         return Loss(-log_alpha.item() * excess, {}, "temperature", has_gradient=True)
@@ -129,7 +127,10 @@ class SACPasses:
         return np.concatenate([of_u, of_log_std])
 
 
-def _shares(view: ReplayView, num_rows: int) -> Any:
-    """What each row counts in a mean: a number, or one for each."""
+def _shares(view: ReplayView, num_rows: int) -> _Array:
+    """What each row counts in a mean."""
     share = np.float32(view.share / num_rows)
-    return share if view.weight is None else view.weight.numpy() * share
+    if view.weight is None:
+        return np.full(num_rows, share)
+    weighted: _Array = view.weight.numpy() * share
+    return weighted

@@ -22,6 +22,8 @@ from ludus.learn.networks.stacked import StackedMLP
 __all__ = ["StackMemory", "StackPasses"]
 
 _Array = NDArray[np.float32]
+_of_relu = torch.ops.aten.threshold_backward.grad_input
+_of_tanh = torch.ops.aten.tanh_backward.grad_input
 
 
 class StackMemory:
@@ -42,6 +44,7 @@ class StackPasses:
         """Stacks with the same `memory` work in the same one: each forward pass ends what the others kept."""
         self._stack = stack
         self._memory = StackMemory() if memory is None else memory
+        self._first = stack.weights[0]
         self._num_rows = -1
         self._place = (0, 0)
 
@@ -68,10 +71,9 @@ class StackPasses:
         """
         self._find_gradients()
         gradient = self._gradients[-1]
-        last = zip(of_outputs, self._last_weight, self._tops, self._of_last_weight, gradient, strict=True)
-        for each, weight, top, of_weight, below in last:
-            np.matmul(each, top, out=of_weight)
-            _below_outputs(each, weight, below)
+        for tower, (each, top, below) in enumerate(zip(of_outputs, self._tops, gradient, strict=True)):
+            np.matmul(each, top, out=self._of_last_weight[tower])
+            _below_outputs(each, self._last_weights[tower], below)
         np.add.reduce(of_outputs, axis=2, keepdims=True, out=self._of_last_bias)
         for number in reversed(range(len(self._hidden))):
             layer = self._hidden[number]
@@ -89,7 +91,7 @@ class StackPasses:
         """
         num = len(rows)
         below = self._gradients[-1][tower, :num]
-        _below_outputs(of_outputs, self._last_weight[tower], below)
+        _below_outputs(of_outputs, self._last_weights[tower], below)
         for number in reversed(range(len(self._hidden))):
             h = self._hidden[number][tower]
             if num < self._num_rows:
@@ -104,21 +106,22 @@ class StackPasses:
 
     def _deactivate(self, gradient: torch.Tensor, outputs: torch.Tensor, out: torch.Tensor) -> None:
         if self._is_relu:
-            torch.ops.aten.threshold_backward.grad_input(gradient, outputs, 0.0, grad_input=out)
+            _of_relu(gradient, outputs, 0.0, grad_input=out)
         else:
-            torch.ops.aten.tanh_backward.grad_input(gradient, outputs, grad_input=out)
+            _of_tanh(gradient, outputs, grad_input=out)
 
     # --- memory
 
     def _prepare(self, num_rows: int) -> None:
         stack = self._stack
-        place = stack.weights[0].data_ptr()
+        place = self._first.data_ptr()
         if self._place[0] != place:  # a learner moves parameters to memory of its own
             self._place = (place, 0)
             self._is_relu = stack.activation == "relu"
             *self._weights, last_weight = (weight.detach() for weight in stack.weights)
             *self._biases, last_bias = (bias.detach() for bias in stack.biases)
             self._last_weight, self._last_bias = last_weight.numpy(), last_bias.numpy()
+            self._last_weights = list(last_weight)
         if num_rows == self._num_rows:
             return
         self._num_rows = num_rows
@@ -136,7 +139,7 @@ class StackPasses:
         self._outputs: _Array = np.empty((num_towers, self._last_weight.shape[1], num_rows), np.float32)
 
     def _find_gradients(self) -> None:
-        first: Any = self._stack.weights[0].grad
+        first: Any = self._first.grad
         if self._place[1] == first.data_ptr():
             return
         self._place = (self._place[0], first.data_ptr())
@@ -147,9 +150,7 @@ class StackPasses:
         self._of_last_weight, self._of_last_bias = of_last_weight.numpy(), of_last_bias.numpy()
 
 
-def _below_outputs(of_outputs: _Array, weight: _Array, out: torch.Tensor) -> None:
+def _below_outputs(of_outputs: _Array, weight: torch.Tensor, out: torch.Tensor) -> None:
     """The gradient that the last layer of one tower hands down."""
-    if len(weight) == 1:
-        torch.mul(torch.from_numpy(of_outputs).t(), torch.from_numpy(weight), out=out)
-    else:
-        torch.mm(torch.from_numpy(of_outputs).t(), torch.from_numpy(weight), out=out)
+    multiply = torch.mul if len(weight) == 1 else torch.mm
+    multiply(torch.from_numpy(of_outputs).t(), weight, out=out)
