@@ -36,6 +36,7 @@ BESIDE_TRAINING = {
 BESIDE_A_TICK = {
     "data/fault.py",
     "data/nest.py",
+    "experiment/step_bodies.py",
     "gateway/actor.py",
     "gateway/live_session.py",
     "gateway/metrics.py",

@@ -72,6 +72,7 @@ def test_the_spec_is_that_of_the_trial_that_was_recorded_or_named(
 ) -> None:
     served = record(tmp_path / "served", trial=str(project / "poles"))
     assert main(["dataset", "from-recording", str(served), "--out", str(tmp_path / "data")]) == 0
+    assert "train bc CartPole-v1" in capsys.readouterr().out
     moved = record(tmp_path / "moved", trial="/not/here")
     words = ["dataset", "from-recording", str(moved), "--out", str(tmp_path / "again")]
     assert main(words) == 2

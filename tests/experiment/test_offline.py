@@ -15,6 +15,7 @@ from ludus.errors import CheckpointError, ConfigError, DataError
 from ludus.experiment.config import resolve
 from ludus.experiment.datasets.dataset import Dataset
 
+from . import runs
 from .datasets.corridor import CONTINUOUS_CORRIDOR, CORRIDOR, record_corridor
 from .datasets.recorded_games import SPEC_FILE, record_cartpole
 
@@ -100,6 +101,17 @@ def _stop_early(algorithm: str, settings: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Training, "turn", counted)
         ludus.train(algorithm, CORRIDOR, **settings)
+
+
+def test_a_run_that_was_killed_ends_with_the_weights_of_one_that_was_not(tmp_path: Path, corridor: Dataset) -> None:
+    settings = small(tmp_path, corridor, "killed", checkpoint_seconds=0.02, eval_episodes=0)
+    process = runs.start(runs.train, "iql", CORRIDOR, settings)
+    runs.wait_until(lambda: runs.saved_step(tmp_path / "killed") > 0)
+    runs.kill(process)
+    assert not (tmp_path / "killed" / "result.json").exists()
+    resumed = ludus.resume(tmp_path / "killed").result
+    whole = ludus.train("iql", CORRIDOR, **{**settings, "trial": "whole", "checkpoint_seconds": 30.0}).result
+    assert resumed["weights_hash"] == whole["weights_hash"]
 
 
 def test_a_run_does_not_go_on_with_other_data(tmp_path: Path, corridor: Dataset) -> None:

@@ -109,7 +109,13 @@ def _from_recording(args: argparse.Namespace) -> tuple[Dataset, list[str]]:
     recordings = find_recordings(args.file)
     spec = _recorded_spec(args, recordings[0])
     with Progress(sum(map(count_records, recordings)), unit="records") as progress:
-        dataset, counts = dataset_from_recordings(recordings, Path(args.out), spec, on_progress=progress.update)
+        dataset, counts = dataset_from_recordings(
+            recordings,
+            Path(args.out),
+            spec,
+            env=spec.name if args.spec is None else None,
+            on_progress=progress.update,
+        )
     remarks = [f"of {counts.num_records:,} records, {counts.num_sessions:,} sessions; {counts.num_cut_off:,} cut off"]
     if counts.num_refused or counts.num_stateless:
         remarks.append(f"left out: {counts.num_refused} refused steps, {counts.num_stateless} ticks without a session")

@@ -132,4 +132,4 @@ class PolicySession(Actor):
         return obs
 
     def _mask(self, body: dict[str, Any]) -> Any:
-        return mask_of(body, self._policy.spec.action.mask_size)
+        return None if body.get("mask") is None else mask_of(body, self._policy.spec.action.mask_size)

@@ -74,14 +74,18 @@ def dataset_from_recordings(
     folder: Path,
     spec: EnvSpec,
     *,
+    env: str | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> tuple[Dataset, RecordingCounts]:
     """Write the episodes of these recordings as a dataset; `on_progress` is called with the records read so far.
 
+    `env`: the name of the env that was played, if it is one.
+
     Raises `DataError` for a file that is no recording, is damaged, or does not fit the spec; then nothing is written.
     """
     counts = RecordingCounts()
-    source = {"kind": "recording", "files": [str(path.absolute()) for path in recordings]}
+    source: dict[str, Any] = {"kind": "recording", "files": [str(path.absolute()) for path in recordings]}
+    source |= {} if env is None else {"env": env}
     with DatasetWriter(folder, spec, source=source) as writer:
         for path in recordings:
             for episode in recorded_episodes(path, spec, counts):
