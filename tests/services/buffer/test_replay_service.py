@@ -131,7 +131,7 @@ def test_acknowledged_inserts_survive_kill_9_of_a_service_that_persists(tmp_path
         "replay",
         ReplayService,
         SPEC,
-        num_slots=100_000,
+        num_slots=5000,
         folder=tmp_path / "kept",
         persist=True,
         restarts=RestartPolicy(backoff_s=0.05),
