@@ -22,9 +22,9 @@ REPLAY = BufferSettings(capacity=8, sampler="prioritised", max_times_sampled=3)
 
 def reopen(buffer: NestBuffer, folder: Path) -> NestBuffer:
     """As after a kill: nothing is written at the end, only the lock is let go."""
-    assert buffer._log is not None
-    buffer._log.wait()
-    buffer._log._held.close()
+    assert buffer._items.log is not None
+    buffer._items.log.wait()
+    buffer._items.log._held.close()
     return NestBuffer(buffer.settings, of="nest", folder=folder)
 
 
@@ -68,14 +68,14 @@ def test_sample_counts_and_priorities_are_there_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_log_that_has_grown_is_compacted_while_it_is_written(tmp_path: Path, compress: bool) -> None:
     buffer = NestBuffer(BufferSettings(capacity=8, compress=compress), of="nest", folder=tmp_path)
-    assert buffer._log is not None
-    buffer._log._segment_bytes = 20_000
+    assert buffer._items.log is not None
+    buffer._items.log._segment_bytes = 20_000
     noise = np.random.default_rng(0).integers(0, 255, 3000, np.uint8)
     for number in range(40):
         assert buffer.push_many([{"n": number, "noise": noise}], push_id=f"a/{number}") == 1
         if number >= 4:
             assert [item.segment["n"] for item in buffer.take(1)] == [number - 4]
-        buffer._log.wait()
+        buffer._items.log.wait()
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 80_000
     assert list(tmp_path.glob("*.snapshot"))
     again = reopen(buffer, tmp_path)
@@ -134,9 +134,9 @@ def test_other_settings_than_those_of_the_log_are_refused_and_change_nothing(tmp
 
 def test_what_cannot_be_written_is_not_queued(tmp_path: Path) -> None:
     buffer = NestBuffer(QUEUE, of="nest", folder=tmp_path)
-    assert buffer._log is not None
-    os.close(buffer._log._fd)
-    buffer._log._fd = os.open("/dev/full", os.O_WRONLY)
+    assert buffer._items.log is not None
+    os.close(buffer._items.log._fd)
+    buffer._items.log._fd = os.open("/dev/full", os.O_WRONLY)
     with pytest.raises(errors.DataError, match="nothing was queued"):
         buffer.push_many([1], push_id="a/1")
     assert len(buffer) == 0
@@ -150,7 +150,7 @@ from ludus.services.buffer.buffer_settings import BufferSettings
 from ludus.services.buffer.nest_buffer import NestBuffer
 
 buffer = NestBuffer(BufferSettings(capacity=1_000_000), of="nest", folder=Path(sys.argv[1]))
-buffer._log._segment_bytes = 100_000
+buffer._items.log._segment_bytes = 100_000
 for number in range(1_000_000):
     buffer.push_many([{"n": number, "pad": b"." * 500}], push_id=f"a/{number}")
     print(number, flush=True)

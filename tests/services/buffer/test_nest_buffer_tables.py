@@ -145,7 +145,7 @@ def test_compressed_items_come_as_they_went_and_take_less_room() -> None:
     buffer = make(sampler="uniform", capacity=2, compress=True)
     item = {"image": np.zeros((84, 84, 4), np.uint8), "name": "x", "small": np.arange(3)}
     buffer.push_many([item], push_id="p/1")
-    (stored,) = buffer._items._stored.values()
+    (stored,) = buffer._items._items._stored.values()
     assert stored.content.nbytes < 1000
     for _ in range(2):
         (back,) = drawn(buffer, 1)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ludus
 from ludus import errors, launch
 from ludus.program import Program, RestartPolicy
 from ludus.services.buffer.limiters import MinSize, Queue, SamplesPerInsert
@@ -131,7 +132,7 @@ def test_acknowledged_inserts_survive_kill_9_of_a_service_that_persists(tmp_path
         "replay",
         ReplayService,
         SPEC,
-        num_slots=100_000,
+        num_slots=5000,
         folder=tmp_path / "kept",
         persist=True,
         restarts=RestartPolicy(backoff_s=0.05),
@@ -216,3 +217,19 @@ def test_a_folder_on_disk_that_does_not_persist_starts_empty(tmp_path: Path) -> 
         assert service.statistics()["size"] == 0
         assert service.insert(rows(1, 2), "a/1") == INSERTED
         service.close()
+
+
+@pytest.mark.chaos
+def test_the_driver_of_a_trial_removes_what_a_killed_service_left(tmp_path: Path) -> None:
+    with ludus.init(str(tmp_path), "t") as trial:
+        program = Program("ludus")
+        program.add("replay", ReplayService, SPEC, num_slots=64, restarts=RestartPolicy(backoff_s=600.0))
+        run = trial.run(program)
+        folder = Path(trial.remote("replay").describe()["folder"])
+        assert folder.exists()
+        (pid,) = [worker.pid for worker in run.workers()]
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not any(worker.pid == pid for worker in run.workers()))
+        assert folder.exists()
+    assert not folder.exists()

@@ -142,7 +142,7 @@ def test_replay_that_persists_keeps_its_band_its_counts_and_every_acknowledged_r
         ReplayService,
         SPEC,
         settings,
-        num_slots=100_000,
+        num_slots=20_000,
         folder=tmp_path / "kept",
         persist=True,
         restarts=RestartPolicy(backoff_s=0.02),

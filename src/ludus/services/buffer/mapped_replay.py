@@ -156,7 +156,10 @@ class MappedReplay:
         start = self.num_items
         keys = np.arange(start, start + num)
         if insert_id:
-            self._ids.prepare(insert_id, start, num)
+            try:
+                self._ids.prepare(insert_id, start, num)
+            except OSError as error:
+                raise errors.DataError(f"{self.folder} cannot be written ({error}); nothing was inserted") from error
         self._columns.write(start, {KEY: np.full(num, -1)})
         self.table.insert(keys, priorities)
         self._columns.write(start, batch)

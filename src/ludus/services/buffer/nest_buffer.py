@@ -20,12 +20,9 @@ With a `folder`, what was pushed survives kill -9 of its process: see `item_log.
 
 from __future__ import annotations
 
-import itertools
-import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,15 +32,11 @@ from numpy.typing import NDArray
 from ludus import clock as clocks
 from ludus import errors
 from ludus.data.nest import Nest
-from ludus.data.rng import restore_rng, save_rng
 from ludus.services.buffer import buffer_settings
 from ludus.services.buffer.buffer_settings import BufferSettings
 from ludus.services.buffer.buffer_stats import BufferStats
-from ludus.services.buffer.item_log import ItemLog
+from ludus.services.buffer.item_table import Item, ItemTable
 from ludus.services.buffer.kinds import kind_of
-from ludus.services.buffer.push_counts import PushCounts
-from ludus.services.buffer.seen_segments import SeenSegments
-from ludus.services.buffer.stored_items import StoredItems
 
 __all__ = ["Item", "NestBuffer", "OnCounted", "OnQueued", "Sampled"]
 
@@ -53,18 +46,8 @@ OnQueued = Callable[[errors.LudusError | None], None]
 OnCounted = Callable[[int, errors.LudusError | None], None]
 """Called with how many of the first segments are queued, or the error because of which none ever will be."""
 
-_LOG = logging.getLogger(__name__)
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-_NO_KEYS: Ints = np.empty(0, np.int64)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Item:
-    """A segment, or whatever else the buffer is of, and the id that it was pushed under."""
-
-    segment: Any
-    segment_id: str
 
 
 class Sampled(NamedTuple):
@@ -105,26 +88,16 @@ class NestBuffer:
         self.settings = settings = buffer_settings.settings_of(settings)
         self.kind = kind_of(of)
         self._capacity = settings.capacity
-        self._evicts = settings.full == buffer_settings.DROP_OLDEST
         self._clock = clock
         self._changed = threading.Condition()
-        self._table = settings.make_table(seed=seed)
-        self._rng = np.random.default_rng(seed)
-        self._items = StoredItems(self.kind, num_slots=self._table.num_slots, compress=settings.compress)
-        self._returned: deque[Item] = deque()  # given back: they are the first again
+        self._items = ItemTable(settings, self.kind, seed=seed, folder=folder)
         self._waiting: dict[str, _Offer] = {}  # by id, in the order they came
-        self._seen = SeenSegments()  # what was queued, ever
-        self._counted = PushCounts()
         self._is_closed = False
-        self._num_pushed = self._num_taken = self._num_duplicates = self._num_rows_taken = self._num_dropped = 0
-        self._num_evicted = 0
+        self._num_duplicates = self._num_dropped = 0
         self._full_s = 0.0
-        self._log: ItemLog | None = None
-        if folder is not None:
-            self._recover(folder)
 
     def __len__(self) -> int:
-        return self._table.size + len(self._returned)
+        return len(self._items)
 
     # -- producers ----------------------------------------------------------------------------------------------
 
@@ -139,7 +112,7 @@ class NestBuffer:
             if self._is_duplicate(segment_id):
                 return
             item = Item(segment=segment, segment_id=segment_id)
-            if not self._insert([item], self._checked(priority), is_answered=False):
+            if not self._insert([item], self._items.check_priorities(priority, 1), is_answered=False):
                 raise errors.Overloaded(
                     f"the buffer holds {len(self)} segments, as many as it may; {segment_id} was not queued"
                 )
@@ -162,7 +135,10 @@ class NestBuffer:
                 waiting.callbacks.append(counted)
                 return
             if not self._is_duplicate(segment_id):
-                items, priorities = [Item(segment=segment, segment_id=segment_id)], self._checked(priority)
+                items, priorities = (
+                    [Item(segment=segment, segment_id=segment_id)],
+                    self._items.check_priorities(priority, 1),
+                )
                 if not self._insert(items, priorities, is_answered=False):
                     self._wait_in_line(segment_id, items, priorities, counted, has_id=True)
                     return
@@ -179,7 +155,7 @@ class NestBuffer:
             if known is not None:
                 return known
             items = [Item(segment=segment, segment_id=push_id) for segment in segments]
-            count = self._insert(items, self._checked(priorities, len(items)), push_id=push_id)
+            count = self._insert(items, self._items.check_priorities(priorities, len(items)), push_id=push_id)
             self._num_dropped += len(items) - count
             return count
 
@@ -200,7 +176,7 @@ class NestBuffer:
             count = self._count_again(push_id)
             if count is None:
                 items = [Item(segment=segment, segment_id=push_id) for segment in segments]
-                checked = self._checked(priorities, len(items))
+                checked = self._items.check_priorities(priorities, len(items))
                 count = self._insert(items, checked, push_id=push_id, is_answered=False)
                 if items and not count:
                     self._wait_in_line(push_id, items, checked, on_counted, has_id=False)
@@ -225,19 +201,8 @@ class NestBuffer:
             items=items, priorities=priorities, since=self._clock.now(), has_id=has_id, callbacks=[callback]
         )
 
-    def _checked(self, priorities: Any, num: int | None = None) -> Floats | None:
-        """Raises `DataError` before anything is queued."""
-        if priorities is None:
-            return None
-        if not self.settings.uses_priorities:
-            raise errors.DataError(
-                f"sampler={self.settings.sampler!r} and remover={self.settings.remover!r} use no priorities; nothing "
-                "was changed. Push without, or declare the buffer with sampler='prioritised'."
-            )
-        return self._table.check_priorities(np.atleast_1d(priorities), 1 if num is None else num)
-
     def _count_again(self, push_id: str) -> int | None:
-        known = self._counted.again(push_id)
+        known = self._items.counted.again(push_id)
         self._num_duplicates += known is not None
         return known
 
@@ -246,7 +211,7 @@ class NestBuffer:
             raise errors.Unreachable("the buffer was closed; the segment was not queued")
 
     def _is_duplicate(self, segment_id: str) -> bool:
-        seen = self._seen.has(segment_id)
+        seen = self._items.seen.has(segment_id)
         self._num_duplicates += seen
         return seen
 
@@ -263,47 +228,11 @@ class NestBuffer:
 
         Without a `push_id` each item has an id of its own. `is_answered`: also if none is queued, that is the answer.
         """
-        num = 0 if self._waiting and not is_first else self._num_insertable(len(items))
-        if not num and (items and not is_answered):
-            return 0
-        self._compact()
-        skipped = max(0, num - self._capacity)  # of so many at once the last ones stay
-        queued = items[skipped:num]
-        record = {
-            "do": "insert",
-            "keys": self._items.new_keys(len(queued)),
-            "priorities": None if priorities is None else priorities[skipped:num],
-            "ids": [item.segment_id for item in queued],
-            "push": push_id,
-            "skipped": skipped,
-        }
-        contents = [self._items.pack(item.segment) for item in queued]
-        if self._log is not None:
-            try:
-                self._log.append({**record, "items": [self._items.send(content) for content, _ in contents]})
-            except OSError as error:
-                raise errors.DataError(f"{self._log.folder} cannot be written ({error}); nothing was queued") from error
-        self._apply_insert(record, contents)
-        self._changed.notify_all()
+        num = 0 if self._waiting and not is_first else self._items.num_insertable(len(items))
+        if num or is_answered or not items:
+            self._items.insert(items[:num], None if priorities is None else priorities[:num], push_id)
+            self._changed.notify_all()
         return num
-
-    def _apply_insert(self, record: Mapping[str, Any], contents: Sequence[tuple[Any, int]]) -> None:
-        keys, ids, skipped = record["keys"], record["ids"], record["skipped"]
-        self._items.add(keys, contents, ids)
-        gone = self._table.insert(keys, record["priorities"])
-        self._items.remove(gone)
-        self._num_evicted += len(gone) + skipped
-        self._num_pushed += len(keys) + skipped
-        if record["push"]:
-            self._counted.note(record["push"], len(keys) + skipped)
-        else:
-            for each in ids:
-                self._seen.add(each)
-
-    def _num_insertable(self, num: int) -> int:
-        """How many of so many may be queued now, by the capacity and by the limiter."""
-        room = num if self._evicts else self._capacity - len(self)
-        return self._table.num_insertable(min(num, room))
 
     # -- consumers ----------------------------------------------------------------------------------------------
 
@@ -330,9 +259,9 @@ class NestBuffer:
         with self._changed:
             if timeout_s > 0:
                 self._changed.wait_for(
-                    lambda: self._is_closed or self._count(num_segments, min_rows, at_least), timeout_s
+                    lambda: self._is_closed or self._items.count(num_segments, min_rows, at_least), timeout_s
                 )
-            taken = self._draw(self._count(num_segments, min_rows, at_least))[0]
+            taken = self._items.draw(self._items.count(num_segments, min_rows, at_least))[0]
             queued = self._admit() if taken else []
         for callback, count, error in queued:
             callback(count, error)
@@ -347,10 +276,10 @@ class NestBuffer:
             raise errors.ConfigError(f"cannot sample {num} items: it is 1 or more")
         with self._changed:
             if timeout_s > 0:
-                self._changed.wait_for(lambda: self._is_closed or self._can_sample(num), timeout_s)
-            if not self._can_sample(num):
+                self._changed.wait_for(lambda: self._is_closed or self._items.can_sample(num), timeout_s)
+            if not self._items.can_sample(num):
                 return None
-            taken, keys, probabilities = self._draw(num)
+            taken, keys, probabilities = self._items.draw(num)
             queued = self._admit()
         for callback, count, error in queued:
             callback(count, error)
@@ -360,87 +289,17 @@ class NestBuffer:
         """Keys that are gone are ignored; how many were there."""
         keys = np.asarray(keys, np.int64)
         with self._changed:
-            priorities = self._checked(priorities, len(keys))
+            priorities = self._items.check_priorities(priorities, len(keys))
             assert priorities is not None
-            if self._log is not None:
-                self._compact()
-                self._note({"do": "update", "keys": keys, "priorities": priorities})
-            num = self._table.update_priorities(keys, priorities)
+            num = self._items.update_priorities(keys, priorities)
             self._changed.notify_all()
             return num
 
     def give_back(self, items: Sequence[Item]) -> None:
         """Put back what was just taken, as the first, as if it had not been. For once it may be past the capacity."""
-        num_rows = sum(self.kind.num_rows(item.segment) for item in items)
         with self._changed:
-            if self._log is not None:
-                self._compact()
-                sent = [self._items.send(item.segment) for item in items]
-                ids = [item.segment_id for item in items]
-                self._note({"do": "give_back", "items": sent, "ids": ids, "num_rows": num_rows})
-            self._returned.extendleft(reversed(items))
-            self._num_taken -= len(items)
-            self._num_rows_taken -= num_rows
+            self._items.give_back(items)
             self._changed.notify_all()
-
-    def _can_sample(self, num: int) -> bool:
-        num -= len(self._returned)
-        return num <= 0 or self._table.can_sample(num)
-
-    def _count(self, num_segments: int | None, min_rows: int | None, at_least: int | None) -> int:
-        """How many are to be taken; 0 when there are not enough."""
-        if num_segments is not None:
-            enough = num_segments if at_least is None else at_least
-            most, num_returned = max(num_segments, enough), len(self._returned)
-            count = num_returned + self._table.num_samplable(most - num_returned)
-            return min(num_segments, count) if count >= enough else 0
-        assert min_rows is not None
-        if self.settings.sampler != "fifo" or self.settings.times != 1:
-            raise errors.ConfigError("min_rows is for a queue: a buffer whose sampler is fifo, each item once")
-        rows = 0
-        for count, num_rows in enumerate(self._rows(), 1):
-            rows += num_rows
-            if rows >= min_rows:
-                return count
-        if len(self) >= self._capacity:
-            raise errors.ConfigError(
-                f"the buffer is full with {self._capacity} segments of {rows} rows, and {min_rows} rows are asked for: "
-                "they would never come. Give it more capacity."
-            )
-        return 0
-
-    def _rows(self) -> Iterator[int]:
-        """Of each item, from the oldest on."""
-        for item in self._returned:
-            yield self.kind.num_rows(item.segment)
-        yield from self._items.num_rows()
-
-    def _draw(self, num: int) -> tuple[list[Item], Ints, Floats]:
-        """So many as `_count` or `_can_sample` allowed, those that were given back first: their keys are -1."""
-        if not num:
-            return [], _NO_KEYS, np.empty(0)
-        self._compact()
-        num_returned = min(num, len(self._returned))
-        keys, probabilities = _NO_KEYS, np.empty(0)
-        if num > num_returned:
-            keys, probabilities = self._table.sample(num - num_returned, self._rng)
-        taken = [self._returned.popleft() for _ in range(num_returned)]
-        taken += [Item(segment=segment, segment_id=each) for segment, each in self._items.get(keys)]
-        num_rows = sum(self.kind.num_rows(item.segment) for item in taken)
-        if self._log is not None:
-            self._note({"do": "sample", "keys": keys, "num_returned": num_returned, "num_rows": num_rows})
-        self._forget_used_up(keys)
-        self._num_taken += len(taken)
-        self._num_rows_taken += num_rows
-        if num_returned:
-            keys = np.concatenate((np.full(num_returned, -1), keys))
-            probabilities = np.concatenate((np.ones(num_returned), probabilities))
-        return taken, keys, probabilities
-
-    def _forget_used_up(self, keys: Ints) -> None:
-        if self.settings.times and len(keys):
-            keys = np.unique(keys)
-            self._items.remove(keys[~self._table.has(keys)])
 
     def _admit(self) -> list[tuple[OnCounted, int, errors.LudusError | None]]:
         """Queue what waits, as far as there is room; whom to answer, and how many of theirs were queued."""
@@ -465,28 +324,26 @@ class NestBuffer:
     def statistics(self) -> BufferStats:
         with self._changed:
             now = self._clock.now()
-            table = self._table.statistics()
-            is_full = not self._evicts and len(self) >= self._capacity
-            full = f"inserting waits for samples: the buffer is full with {len(self)} items" if is_full else ""
+            items = self._items
             return BufferStats(
-                num_pushed=self._num_pushed,
-                num_taken=self._num_taken,
+                num_pushed=items.num_pushed,
+                num_taken=items.num_taken,
                 num_dropped=self._num_dropped,
                 num_duplicates=self._num_duplicates,
                 num_waiting_producers=len(self._waiting),
-                num_rows_taken=self._num_rows_taken,
+                num_rows_taken=items.num_rows_taken,
                 size=len(self),
                 capacity=self._capacity,
                 full_s=self._full_s + sum(now - offer.since for offer in self._waiting.values()),
-                num_evicted=self._num_evicted,
-                inserting=full or table.inserting,
-                sampling="" if self._returned else table.sampling,
+                num_evicted=items.num_evicted,
+                inserting=items.why_not_insert(),
+                sampling=items.why_not_sample(),
             )
 
     def why_not_sample(self, num: int) -> str:
         """Why a `sample` of so many must wait; empty: it need not."""
         with self._changed:
-            if self._can_sample(num):
+            if self._items.can_sample(num):
                 return ""
             stats = self.statistics()
             return (
@@ -499,124 +356,30 @@ class NestBuffer:
         Nothing is copied but references: others wait for a moment only, however much is queued.
         """
         with self._changed:
-            return {**self._save_counts(), **self._items.save()}
-
-    def _save_counts(self) -> dict[str, Any]:
-        return {
-            "returned": [[item.segment_id, self.kind.send(item.segment)] for item in self._returned],
-            "table": self._table.save(),
-            "rng": save_rng(self._rng),
-            "seen": self._seen.save(),
-            "counted": self._counted.save(),
-            "num_pushed": self._num_pushed,
-            "num_taken": self._num_taken,
-            "num_dropped": self._num_dropped,
-            "num_duplicates": self._num_duplicates,
-            "num_rows_taken": self._num_rows_taken,
-            "num_evicted": self._num_evicted,
-            "full_s": self._full_s,
-        }
+            return {
+                **self._items.save(),
+                "num_dropped": self._num_dropped,
+                "num_duplicates": self._num_duplicates,
+                "full_s": self._full_s,
+            }
 
     def restore(self, saved: Nest) -> None:
         """Go on where `save` was called. Raises `DataError` unless nothing has been pushed here yet."""
         with self._changed:
-            if self._num_pushed or self._waiting:
+            if self._items.num_pushed or self._waiting:
                 raise errors.DataError("a buffer is restored before anything is pushed to it")
-            self._restore_counts(saved)
             self._items.restore(saved)
-            if self._log is not None:
-                self._snapshot()
+            self._num_dropped, self._num_duplicates = saved["num_dropped"], saved["num_duplicates"]
+            self._full_s = saved["full_s"]
             self._changed.notify_all()
-
-    def _restore_counts(self, saved: Nest) -> None:
-        self._table.restore(saved["table"])
-        restore_rng(self._rng, saved["rng"])
-        self._returned.extend(
-            Item(segment=self.kind.read(segment), segment_id=segment_id) for segment_id, segment in saved["returned"]
-        )
-        self._seen.restore(saved["seen"])
-        self._counted.restore(saved["counted"])
-        self._num_dropped = saved["num_dropped"]
-        self._num_pushed, self._num_taken = saved["num_pushed"], saved["num_taken"]
-        self._num_duplicates, self._num_rows_taken = saved["num_duplicates"], saved["num_rows_taken"]
-        self._num_evicted = saved["num_evicted"]
-        self._full_s = saved["full_s"]
 
     def close(self) -> None:
         """Accept no more: producers that wait for room get an error, consumers that wait for segments get none."""
         with self._changed:
             self._is_closed = True
             waiting, self._waiting = self._waiting, {}
-            log, self._log = self._log, None
+            self._items.close()
             self._changed.notify_all()
-        if log is not None:
-            log.close()
         for offer in waiting.values():
             for callback in offer.callbacks:
                 callback(0, errors.Unreachable("the buffer was closed; the segment was not queued"))
-
-    # -- what survives the process --------------------------------------------------------------------------------
-
-    def _note(self, record: Nest) -> None:
-        """What has happened, or will in any case: on a full disk it is forgotten if the process is killed."""
-        assert self._log is not None
-        try:
-            self._log.append(record)
-        except OSError as error:
-            _LOG.error("%s cannot be written, so this is lost with the process: %s", self._log.folder, error)
-
-    def _compact(self) -> None:
-        """If the log has grown, go on in a new one; a thread writes what is there now. Before anything is changed."""
-        if self._log is not None and self._log.is_grown:
-            self._snapshot()
-
-    def _snapshot(self) -> None:
-        assert self._log is not None
-        self._log.take_snapshot(itertools.chain([{"do": "restore", **self._save_counts()}], self._items.snapshot()))
-
-    def _recover(self, folder: Path) -> None:
-        log = ItemLog(folder, head={"do": "settings", "settings": self.settings.as_dict(), "of": self.kind.name})
-        try:
-            for record in log.read():
-                self._replay(record)
-            log.start()
-        except BaseException:
-            log.close()
-            raise
-        self._log = log
-
-    def _expect_same(self, settings: BufferSettings, of: str) -> None:
-        if of != self.kind.name or replace(settings, compress=self.settings.compress) != self.settings:
-            raise errors.ConfigError(
-                f"what is kept there is of a buffer of {of}s with {settings}, not {self.settings}; it was not touched. "
-                "Use the same settings, or another name."
-            )
-
-    def _replay(self, record: Nest) -> None:
-        """Do what the record says was done."""
-        match record["do"]:
-            case "settings":
-                self._expect_same(BufferSettings(**record["settings"]), record["of"])
-            case "restore":
-                self._restore_counts(record)
-            case "items":
-                self._items.restore(record)
-            case "insert":
-                self._apply_insert(record, [self._items.read(item) for item in record["items"]])
-            case "sample":
-                for _ in range(record["num_returned"]):
-                    self._returned.popleft()
-                self._table.count_samples(record["keys"])
-                self._forget_used_up(record["keys"])
-                self._num_taken += record["num_returned"] + len(record["keys"])
-                self._num_rows_taken += record["num_rows"]
-            case "update":
-                self._table.update_priorities(record["keys"], record["priorities"])
-            case "give_back":
-                pairs = zip(record["items"], record["ids"], strict=True)
-                back = [Item(segment=self._items.read(sent)[0], segment_id=each) for sent, each in pairs]
-                self._returned.extendleft(reversed(back))
-                self._num_taken -= len(back)
-                self._num_rows_taken -= record["num_rows"]
-            case other:
-                raise errors.DataError(f"{other!r} in the log of a buffer is of a later version; use that version")

@@ -244,8 +244,8 @@ class ReplayClient:
         else:
             keys, probabilities = np.empty(n, np.int64), np.empty(n)
             places = np.arange(n)
-            self._put(first, out, keys, probabilities, places)
-            places = places[len(first.keys) :]
+            missing = self._put(first, out, keys, probabilities, places)
+            places = np.concatenate((missing, places[len(first.keys) :]))
         if len(places):
             if len(first.keys) == n:
                 keys, probabilities = keys.copy(), probabilities.copy()

@@ -90,8 +90,8 @@ class StoredItems:
     def remove(self, keys: Ints) -> None:
         self._find_free()
         for key in keys.tolist():
-            del self._stored[key]
-            self._free.append(key % self._num_slots)
+            if self._stored.pop(key, None) is not None:
+                self._free.append(key % self._num_slots)
 
     def get(self, keys: Ints) -> list[tuple[Any, str]]:
         """The items and their ids."""
