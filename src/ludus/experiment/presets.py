@@ -42,16 +42,10 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "bc": [("*", {"steps": 500_000})],
     "iql": [("*", {"steps": 2_000_000})],
     "sac": [
-        ("*CartPole-v*", {"learning_rate": 1e-3, "num_envs": 1, "n_step": 5, "normalise_obs": True, "tau": 0.01,
-                          "batch_size": 128, "updates_per_step": 0.5, "target_entropy_share": 0.3,
-                          "initial_alpha": 0.1, "hidden": (64, 64)}),
-        ("*Pendulum-v*", {"learning_rate": 1e-3, "num_envs": 1}),
+        ("*CartPole-v*", {"n_step": 5, "normalise_obs": True, "tau": 0.01, "batch_size": 128, "updates_per_step": 0.5,
+                          "target_entropy_share": 0.3, "initial_alpha": 0.1, "hidden": (64, 64)}),
         # Only a push that is kept for about half a swing of the car gets it to the goal by chance.
-        ("*MountainCarContinuous-v*", {"learning_rate": 1e-3, "num_envs": 1, "hold": 40, "min_size": 5_000,
-                                       "batch_size": 128, "hidden": (64, 64)}),
-    ],
-    "td3": [
-        ("*Pendulum-v*", {"num_envs": 1}),
+        ("*MountainCarContinuous-v*", {"hold": 40, "min_size": 5_000, "batch_size": 128, "hidden": (64, 64)}),
     ],
 }  # fmt: skip
 

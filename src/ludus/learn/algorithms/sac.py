@@ -35,7 +35,8 @@ _MAX_KEY = 1 << 20  # of held actions: exact in float32
 
 @dataclass(frozen=True, kw_only=True)
 class SACConfig(ReplayConfig):
-    learning_rate: float = option(3e-4, help="learning rate of Adam", minimum=0.0)
+    num_envs: int = option(1, help="environments of one simulator, in all its groups", minimum=1)
+    learning_rate: float = option(1e-3, help="learning rate of Adam", minimum=0.0)
     max_grad_norm: float = option(0.0, help="gradient-norm clip; 0 disables it", minimum=0.0)
     normalise_obs: bool = option(False, help="normalise float observations to mean 0 and std 1")
     normalise_rewards: bool = option(False, help="learn in units of the returns seen so far")

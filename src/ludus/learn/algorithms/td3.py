@@ -25,6 +25,7 @@ __all__ = ["TD3", "TD3Config"]
 
 @dataclass(frozen=True, kw_only=True)
 class TD3Config(ReplayConfig):
+    num_envs: int = option(1, help="environments of one simulator, in all its groups", minimum=1)
     learning_rate: float = option(1e-3, help="learning rate of Adam", minimum=0.0)
     max_grad_norm: float = option(0.0, help="gradient-norm clip; 0 disables it", minimum=0.0)
     normalise_obs: bool = option(False, help="normalise float observations to mean 0 and std 1")
