@@ -4,6 +4,7 @@ seeds, environments that nothing was tuned for (`untuned_envs.py`).
     python benchmarks/learn.py                              # all cases: hours on two cores
     python benchmarks/learn.py --part untuned               # only those that nothing was tuned for
     python benchmarks/learn.py --part replay                # only those that learn from replay
+    python benchmarks/learn.py --part offline               # only those that learn from datasets
     python benchmarks/learn.py --part games                 # only those that are learnt from a game that calls
     python benchmarks/learn.py --only ppo-cartpole --seeds 1,2
     python benchmarks/learn.py --json                       # one JSON object on the last line
@@ -60,6 +61,7 @@ class Case:
     episodes: int = EPISODES  # more where single episodes say little
     measure: str = "eval_return_mean"  # a field of the result
     game: str = ""  # a program that plays at the same time and calls: Python, or C++ that is compiled first
+    data: str = ""  # a dataset of `offline_data.py`, which is made first
 
     def command(self, seed: int) -> list[str]:
         """What a person would type after `ludus`; where the trial goes is added."""
@@ -101,6 +103,20 @@ REPLAY_CASES = (
     Case(name="sac-cartpole", algorithm="sac", env="CartPole-v1", steps=50_000, bar=475),
     Case(name="r2d2-hidden-velocity", algorithm="r2d2", env=HIDDEN_VELOCITY, steps=200_000, bar=450),
     Case(name="dqn-hidden-velocity", algorithm="dqn", env=HIDDEN_VELOCITY, steps=50_000, bar=100, is_limit=True),
+)  # fmt: skip
+CORRIDORS = "tests/experiment/datasets/corridor.py"
+FOR_CORRIDORS = "--batch-size 64 --hidden 32"
+# Steps are transitions that are drawn. Of the corridors, most of those who played went into the pit: -1.06.
+OFFLINE_CASES = (
+    Case(name="bc-cartpole-recorded", algorithm="bc", env="CartPole-v1", steps=200_000, bar=475, data="cartpole",
+         settings="--dataset build/offline/cartpole"),
+    *(
+        Case(name=f"{algorithm}-{name.replace('_', '-')}", algorithm=algorithm, env=f"{CORRIDORS}:{env}", steps=64_000,
+             bar=bar, is_limit=algorithm == "bc", data=name,
+             settings=f"--dataset build/offline/{name},build/offline/{name}-bad {FOR_CORRIDORS}{more}")
+        for name, env in (("corridor", "Corridor"), ("continuous_corridor", "ContinuousCorridor"))
+        for algorithm, bar, more in (("bc", -0.5, ""), ("iql", 0.9, " --tau 0.02"))
+    ),
 )  # fmt: skip
 SPEC = "--spec examples/cartpole_game.json"
 PYTHON_GAME, CPP_GAME = "examples/cartpole_game.py", "clients/cpp/cartpole.cpp"
@@ -187,6 +203,16 @@ Algorithms that learn from replay, by the settings that `ludus train` has for th
 commands below, the same for every seed.""",
         note="""\
 `dqn-hidden-velocity` is there to fail: what `r2d2` reaches on the same environment comes from its state.""",
+    ),
+    "offline": Part(
+        cases=OFFLINE_CASES,
+        seeds=(1, 2, 3, 4, 5),
+        heading="## From datasets",
+        intro="""\
+Nothing is played but to evaluate. `python benchmarks/offline_data.py` makes the datasets: 20 episodes of a controller
+that were recorded through the gateway, and a corridor with a pit and a prize, played by some who mostly missed it.""",
+        note="""\
+`bc-corridor` and `bc-continuous-corridor` are there to fail: most of those who are imitated went into the pit.""",
     ),
     "untuned": Part(
         cases=UNTUNED_CASES,
@@ -315,6 +341,8 @@ def playing(case: Case, project: Path) -> Iterator[None]:
 def run_all(runs: Sequence[Run], results: Results, *, project: Path, jobs: int) -> int:
     """Make the runs, `jobs` at a time; those that need all cores come last, one by one. Returns how many failed."""
     num_failed = num_done = 0
+    if needed := sorted({run.case.data for run in runs if run.case.data}):
+        subprocess.run([sys.executable, str(ROOT / "benchmarks" / "offline_data.py"), *needed], cwd=ROOT, check=True)
     for at_once, some in (
         (jobs, [run for run in runs if not run.case.is_alone]),
         (1, [run for run in runs if run.case.is_alone]),

@@ -44,7 +44,7 @@ def test_every_case_has_settings_that_ludus_train_understands(learn: ModuleType)
     from ludus.cli import train
     from ludus.cli.main import _parsers
 
-    for case in (*learn.CASES, *learn.UNTUNED_CASES, *learn.GAME_CASES):
+    for case in (*learn.CASES, *learn.UNTUNED_CASES, *learn.GAME_CASES, *learn.OFFLINE_CASES):
         words = case.command(3)
         parser, own = _parsers("train")
         train.add_arguments(own, words[1:])
