@@ -79,3 +79,28 @@ def test_remote_inference_gives_the_segments_that_the_policy_itself_would(
         assert all(np.array_equal(a, b) if a is not None else b is None for a, b in pairs)
     inline.close()
     elsewhere.close()
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_each_row_explores_by_its_own_exponent(is_remote: bool) -> None:
+    """In groups, too: epsilon to the power 0 is always random, to a large one never."""
+    env = envs.spec("CartPole-v1")
+    spec = PolicySpec(obs=env.obs, action=env.action, network=NetworkConfig(hidden=(8,)), head="epsilon_greedy")
+    policy = Policy(spec, seed=1)
+    assert policy.exploration is not None
+    policy.exploration.fill_(0.5)
+    exponents = np.float32([0, 60, 60, 60, 0, 60])
+
+    class Client:
+        def ask(self, version: Any, args: Any, kwargs: Any) -> Any:
+            params, _ = policy.runner()(*args)
+            return type("Asked", (), {"result": lambda self: {"params": params}})()
+
+    chooser = RemoteChooser(Client(), policy.head, exponents) if is_remote else InlineChooser(policy, exponents)
+    groups = [envs.make("CartPole-v1", 4), envs.make("CartPole-v1", 2)]
+    segment = Simulator(groups, chooser, num_steps=64, seed=5).collect(version=0).segment
+    greedy = np.stack(
+        [policy.act(obs, None, None, np.random.default_rng(0), greedy=True)[0] for obs in segment.obs[:-1]]
+    )
+    is_greedy = (segment.action == greedy) | ~segment.active[:-1]
+    np.testing.assert_array_equal(is_greedy.all(0), exponents > 0)
