@@ -53,7 +53,9 @@ def test_sample_counts_and_priorities_are_there_again(tmp_path: Path) -> None:
     sampled = buffer.sample(2)
     assert sampled is not None
     assert sampled.items == ["a", "a"]
+    assert buffer.update_priorities(sampled.keys[:1], [5.0]) == 1
     again = reopen(buffer, tmp_path)
+    assert again._items.table.priorities(sampled.keys).tolist() == [5.0, 5.0]
     last = again.sample(1)
     assert last is not None
     assert last.items == ["a"], "once more, and no more"
@@ -99,6 +101,20 @@ def test_a_torn_end_costs_what_was_not_answered(tmp_path: Path, caplog: pytest.L
     assert "torn or damaged" in caplog.text
     assert again.push_many([2], push_id="a/2") == 1
     assert numbers(again.take(2)) == [1, 2]
+    again.close()
+
+
+def test_a_damaged_record_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    buffer = NestBuffer(QUEUE, of="nest", folder=tmp_path)
+    buffer.push_many(["first"], push_id="a/1")
+    buffer.push_many(["second"], push_id="a/2")
+    (log,) = tmp_path.glob("*.log")
+    log.write_bytes(log.read_bytes().replace(b"second", b"damage"))
+    with caplog.at_level(logging.WARNING):
+        again = reopen(buffer, tmp_path)
+    assert "torn or damaged" in caplog.text
+    assert numbers(again.take(1)) == ["first"]
+    assert len(again) == 0
     again.close()
 
 

@@ -140,7 +140,7 @@ def test_acknowledged_inserts_survive_kill_9_of_a_service_that_persists(tmp_path
     with launch.local(program, project=tmp_path) as run:
         client = ReplayClient(run.remote(handle), credits=4)
         number = 0
-        for _kill in range(3):
+        for _kill in range(2):
             for _ in range(100):
                 client.insert(rows(number, number + 1, number + 2))
                 number += 3
