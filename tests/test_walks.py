@@ -28,6 +28,7 @@ BESIDE_TRAINING = {
     "envs/validation.py",
     "learn/algorithms/algorithm.py",
     "learn/algorithms/actor_critic.py",
+    "learn/algorithms/trained_networks.py",
     "learn/ops/distributions/head.py",
     "learn/ops/normalise.py",
     "learn/policies/value_scale.py",

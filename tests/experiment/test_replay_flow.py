@@ -15,7 +15,9 @@ from ludus.data.segment import Segment
 from ludus.data.spec import ArraySpec
 from ludus.errors import ConfigError
 from ludus.experiment.config import resolve
+from ludus.experiment.flows.replay import Collected, ReplayFlow
 from ludus.experiment.replay import TrainingReplay
+from ludus.learn.algorithms.learner import Update
 from ludus.learn.algorithms.replay_algorithm import ReplayConfig, ReplayItems
 from ludus.services.buffer.trajectory_spec import TrajectorySpec
 from ludus.telemetry.metrics_file import read_metrics
@@ -115,3 +117,71 @@ def test_importance_is_1_for_the_rarest_of_a_batch_and_corrects_fully_at_the_end
         sizes[progress] = float(again.weight[often].min())
     np.testing.assert_allclose(sizes[1.0], 1 / 3, rtol=1e-4)
     np.testing.assert_allclose(sizes[0.0], 1 / np.sqrt(3), rtol=1e-4)
+
+
+class Feed:
+    """Gives numbered segments for as long as it is asked."""
+
+    waits_for = "collect"
+
+    def __init__(self) -> None:
+        self.num_taken = 0
+
+    def take(self, learner: Any, *, wait_s: float) -> Collected:
+        self.num_taken += 1
+        return Collected(segment(self.num_taken), "a", [])
+
+    def seconds(self) -> dict[str, float]:
+        return {}
+
+    counts = seconds
+
+    def save(self) -> None:
+        return None
+
+    def restore(self, saved: Any) -> bool:
+        return False
+
+    def close(self) -> None: ...
+
+
+class FixedLearner:
+    """Every row of every update has the same priority."""
+
+    version = 0
+
+    def __init__(self) -> None:
+        self.keys: list[Any] = []
+
+    def explore(self, num_steps: int, progress: float) -> bool:
+        return False
+
+    def observe(self, segment: Segment, stream: str) -> None: ...
+
+    def update(self, sample: Any, *, progress: float) -> Update:
+        self.version += 1
+        self.keys.append(sample.keys)
+        return Update({}, np.full(len(sample.keys), 5.0, np.float32))
+
+
+def test_new_priorities_reach_the_table() -> None:
+    replay, learner = make_replay(prioritised=True, updates_per_step=0.5), FixedLearner()
+    flow = ReplayFlow(Feed(), replay, learner)  # type: ignore[arg-type]
+    while not learner.keys:
+        flow.turn(0.0)
+    np.testing.assert_allclose(replay._table.priorities(learner.keys[-1]), 5.0, rtol=1e-5)
+
+
+def test_nothing_is_collected_while_there_is_no_room_in_the_band() -> None:
+    """The learner is far behind: only updates are made, until it has caught up."""
+    replay, learner, feed = make_replay(updates_per_step=4.0, prioritised=True), FixedLearner(), Feed()
+    flow = ReplayFlow(feed, replay, learner)  # type: ignore[arg-type]
+    for number in range(100, 140):
+        replay.insert(segment(number), "b")
+    assert not replay.has_room()
+    report = flow.turn(0.0)
+    assert report is not None
+    assert report.num_steps == feed.num_taken == 0
+    while not feed.num_taken:
+        flow.turn(0.0)
+    assert replay.has_room()

@@ -35,11 +35,12 @@ def test_outputs_and_gradients_are_those_of_torchs_layers(activation: str) -> No
     for each in (outputs, expected):
         each.backward(upstream)
     tower, plainly = mlp.tower, layers[::2]
-    for weight, bias, linear in zip(tower.weights, tower.biases, plainly[:-1], strict=True):
+    *hidden, (last_weight, last_bias) = zip(tower.weights, tower.biases, strict=True)
+    for (weight, bias), linear in zip(hidden, plainly[:-1], strict=True):
         torch.testing.assert_close(weight.grad[0], linear.weight.grad.t())
         torch.testing.assert_close(bias.grad[0, 0], linear.bias.grad)
-    torch.testing.assert_close(tower.last_weight.grad[0], plainly[-1].weight.grad)
-    torch.testing.assert_close(tower.last_bias.grad[0, :, 0], plainly[-1].bias.grad)
+    torch.testing.assert_close(last_weight.grad[0], plainly[-1].weight.grad)
+    torch.testing.assert_close(last_bias.grad[0, :, 0], plainly[-1].bias.grad)
     h = obs.numpy()
     for number, (weight_, bias_) in enumerate(mlp.layers()[0]):
         h = h @ weight_ + bias_

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.services.buffer import replay_history as history
 
 from ludus.services.buffer.trajectories import TrajectoryStore
+
+from . import replay_history as history
 
 ROOT = Path(__file__).parents[3]
 

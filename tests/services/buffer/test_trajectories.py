@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.services.buffer import rollouts
 
 from ludus.data import codec
 from ludus.data.actions import Continuous, Discrete
@@ -20,6 +19,8 @@ from ludus.services.buffer.table import TableSettings
 from ludus.services.buffer.trajectories import TrajectoryStore
 from ludus.services.buffer.trajectory_reader import TrajectoryReader
 from ludus.services.buffer.trajectory_spec import TrajectorySpec
+
+from . import rollouts
 
 GAMMA = 0.9
 CASES = {
