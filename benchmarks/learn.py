@@ -3,6 +3,7 @@ seeds, environments that nothing was tuned for (`untuned_envs.py`).
 
     python benchmarks/learn.py                              # all cases: hours on two cores
     python benchmarks/learn.py --part untuned               # only those that nothing was tuned for
+    python benchmarks/learn.py --part replay                # only those that learn from replay
     python benchmarks/learn.py --part games                 # only those that are learnt from a game that calls
     python benchmarks/learn.py --only ppo-cartpole --seeds 1,2
     python benchmarks/learn.py --json                       # one JSON object on the last line
@@ -86,6 +87,21 @@ CASES = (
     Case(name="ppo-lunarlander", algorithm="ppo", env="LunarLander-v3", steps=1_000_000, bar=200),
     Case(name="ppo-pendulum", algorithm="ppo", env="Pendulum-v1", steps=300_000, bar=-250),
 )  # fmt: skip
+# Budgets as published for these algorithms, or less.
+REPLAY_CASES = (
+    Case(name="dqn-cartpole", algorithm="dqn", env="CartPole-v1", steps=50_000, bar=475),
+    Case(name="dqn-acrobot", algorithm="dqn", env="Acrobot-v1", steps=100_000, bar=-90),
+    Case(name="dqn-lunarlander", algorithm="dqn", env="LunarLander-v3", steps=300_000, bar=200),
+    Case(name="c51-cartpole", algorithm="dqn", env="CartPole-v1", steps=50_000, bar=475,
+         settings="--distribution c51"),
+    Case(name="qr-cartpole", algorithm="dqn", env="CartPole-v1", steps=50_000, bar=475, settings="--distribution qr"),
+    Case(name="sac-pendulum", algorithm="sac", env="Pendulum-v1", steps=20_000, bar=-180),
+    Case(name="td3-pendulum", algorithm="td3", env="Pendulum-v1", steps=20_000, bar=-180),
+    Case(name="sac-mountaincar", algorithm="sac", env="MountainCarContinuous-v0", steps=50_000, bar=90),
+    Case(name="sac-cartpole", algorithm="sac", env="CartPole-v1", steps=50_000, bar=475),
+    Case(name="r2d2-hidden-velocity", algorithm="r2d2", env=HIDDEN_VELOCITY, steps=200_000, bar=450),
+    Case(name="dqn-hidden-velocity", algorithm="dqn", env=HIDDEN_VELOCITY, steps=50_000, bar=100, is_limit=True),
+)  # fmt: skip
 SPEC = "--spec examples/cartpole_game.json"
 PYTHON_GAME, CPP_GAME = "examples/cartpole_game.py", "clients/cpp/cartpole.cpp"
 # Only the steps are given: nothing knows that this is CartPole. Each needs a port, and a core for the game.
@@ -161,6 +177,16 @@ again. Seconds are the mean over the runs of a case; two are run at a time, unle
         note="""\
 `ppo-hidden-velocity` is there to fail: without state the environment of `examples/hidden_velocity.py` cannot be
 played well, so what the one with an LSTM reaches comes from its state.""",
+    ),
+    "replay": Part(
+        cases=REPLAY_CASES,
+        seeds=(1, 2, 3, 4, 5),
+        heading="## From replay",
+        intro="""\
+Algorithms that learn from replay, by the settings that `ludus train` has for these environments and those in the
+commands below, the same for every seed.""",
+        note="""\
+`dqn-hidden-velocity` is there to fail: what `r2d2` reaches on the same environment comes from its state.""",
     ),
     "untuned": Part(
         cases=UNTUNED_CASES,

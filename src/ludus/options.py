@@ -74,7 +74,7 @@ def replace(config: C, changes: Mapping[str, Any]) -> C:
         if name not in known:
             near = spelling.suggest(name, known, num=3)
             hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(sorted(known))}."
-            hint = spelling.absence(name) or hint
+            hint = spelling.absence(name, known) or hint
             raise ConfigError(f"{type(config).__name__} has no setting {name!r}. {hint}")
         parsed[name] = _checked(name, parse(name, hints[name], value), known[name].metadata)
     return dataclasses.replace(config, **parsed)  # type: ignore[type-var]

@@ -40,7 +40,7 @@ _OTHER_NAMES = {  # ours → those of Stable-Baselines3, RLlib, CleanRL, TorchRL
     "hidden": "net_arch hidden_sizes hidden_size hidden_dim fcnet_hiddens hiddens layers num_cells",
     "recurrent": "use_lstm lstm use_rnn rnn gru use_gru",
     "recurrent_size": "lstm_cell_size lstm_hidden_size rnn_size rnn_hidden_size",
-    "adam_eps": "adam_epsilon optimizer_eps eps epsilon",
+    "adam_eps": "adam_epsilon optimizer_eps eps",
     "log_std": "log_std_init init_log_std initial_log_std",
     "rho_max": "vtrace_clip_rho_threshold vtrace_rho clip_rho_threshold",
     "precision": "amp bf16 fp16 mixed_precision dtype",
@@ -55,13 +55,36 @@ _OTHER_NAMES = {  # ours → those of Stable-Baselines3, RLlib, CleanRL, TorchRL
     "checkpoint_seconds": "save_freq checkpoint_freq checkpoint_frequency save_every_sec save_interval",
     "eval_episodes": "n_eval_episodes num_eval_episodes evaluation_duration",
     "engine": "backend launcher",
+    "capacity": "buffer_size replay_size replay_buffer_size replay_capacity memory_size buffer_capacity",
+    "min_size": "learning_starts start_steps warmup_steps start_timesteps min_replay_size min_buffer_size "
+    "num_steps_sampled_before_learning_starts",
+    "updates_per_step": "train_freq train_frequency gradient_steps utd utd_ratio replay_ratio updates_per_env_step",
+    "tau": "polyak soft_tau target_tau polyak_tau",
+    "n_step": "multi_step n_step_return num_n_step",
+    "prioritised": "prioritized per prioritized_replay prioritised_replay use_per",
+    "priority_exponent": "per_alpha prioritized_replay_alpha priority_alpha",
+    "importance_exponent": "per_beta prioritized_replay_beta priority_beta",
+    "normalise_rewards": "norm_reward normalize_reward normalize_rewards",
+    "double": "double_q double_dqn use_double",
+    "dueling": "dueling_dqn use_dueling",
+    "distribution": "distributional",
+    "num_atoms": "n_atoms",
+    "num_quantiles": "n_quantiles",
+    "target_every": "target_update_interval target_network_frequency target_network_update_freq target_update_freq",
+    "epsilon_start": "exploration_initial_eps start_e initial_epsilon eps_start",
+    "epsilon_end": "exploration_final_eps end_e final_epsilon eps_end min_epsilon",
+    "epsilon_fraction": "exploration_fraction",
+    "sequence_length": "seq_len seq_length sequence_len max_seq_len",
+    "burn_in": "burnin replay_burn_in burn_in_steps",
 }
 _OURS = {other: ours for ours, others in _OTHER_NAMES.items() for other in others.split()}
 
 _RESUME = "`ludus resume TRIAL` goes on with a trial that was stopped."
 _WATCH = "`ludus watch TRIAL` shows a trial's policy play, and saves that with --gif."
 _TENSORBOARD = "Every trial's folder has its metrics as TensorBoard events and as metrics.jsonl."
-_OFF_POLICY = "It belongs to algorithms that learn from a replay memory, which are not available yet."
+_EPSILON = ("epsilon_start", "epsilon_end", "epsilon_fraction")
+_OFF_POLICY = "It belongs to algorithms that learn from replay, such as dqn."
+_REPLAY = ("capacity", "min_size", "updates_per_step", "tau", "target_every", *_EPSILON)
 _ABSENT = {
     "target_kl": "No update is ended early by its KL divergence; clip and num_epochs bound it.",
     "kl_coeff": "There is no penalty on the KL divergence; clip and num_epochs bound an update.",
@@ -74,12 +97,11 @@ _ABSENT = {
     **dict.fromkeys(("resume_from", "resume_from_checkpoint", "checkpoint", "checkpoint_path", "pretrained"), _RESUME),
     **dict.fromkeys(("render", "render_mode", "no_render", "capture_video", "save_video", "record_video"), _WATCH),
     **dict.fromkeys(("track", "wandb", "use_wandb", "wandb_project_name", "tensorboard", "logger"), _TENSORBOARD),
-    **dict.fromkeys(("buffer_size", "replay_size", "learning_starts", "train_freq", "tau", "polyak"), _OFF_POLICY),
-    **dict.fromkeys(("exploration_fraction", "target_update_interval", "target_network_frequency"), _OFF_POLICY),
+    **dict.fromkeys((name for ours in _REPLAY for name in (ours, *_OTHER_NAMES[ours].split())), _OFF_POLICY),
 }
 
 _ALGORITHMS = """
-dqn ddqn double_dqn rainbow c51 qr_dqn qrdqn iqn r2d2 apex ape_x sac td3 ddpg trpo tqc crossq redq droq ars es her cql
+iqn ddpg trpo tqc crossq redq droq ars es her cql
 iql bc marwil dreamer dreamerv3 muzero alphazero mappo ippo qmix vdn maddpg ppg pqn reinforce vpg acer acktr
 """
 OTHER_ALGORITHMS = frozenset(_ALGORITHMS.split())
@@ -90,6 +112,14 @@ _VARIANTS = {
     **dict.fromkeys(("maskable_ppo", "ppo_mask", "mask_ppo"), "ppo: masks that an environment gives are heeded"),
     **dict.fromkeys(("ppo2", "ppo_clip", "dppo"), "ppo"),
     "a3c": "a2c, or impala for simulators that do not wait",
+    **dict.fromkeys(("ddqn", "double_dqn", "nature_dqn", "deep_q"), "dqn, which is double unless --no-double"),
+    **dict.fromkeys(("dueling_dqn", "d3qn"), "dqn with --dueling"),
+    **dict.fromkeys(("prioritized_dqn", "prioritised_dqn", "dqn_per"), "dqn with --prioritised"),
+    "c51": "dqn with --distribution c51",
+    **dict.fromkeys(("qr_dqn", "qrdqn"), "dqn with --distribution qr"),
+    "rainbow": "dqn with --n-step 3, --prioritised and --distribution c51",
+    **dict.fromkeys(("ape_x", "apex_dqn", "ape_x_dqn"), "apex"),
+    **dict.fromkeys(("drqn", "recurrent_dqn", "dqn_lstm"), "r2d2"),
 }
 
 
@@ -115,8 +145,10 @@ def variant(algorithm: str) -> str | None:
     return _VARIANTS.get(_plain(algorithm))
 
 
-def absence(word: str) -> str | None:
-    """A sentence on a setting that other libraries have and that has no counterpart here."""
+def absence(word: str, known: Iterable[str] = ()) -> str | None:
+    """A sentence on a setting that other libraries have and that has no counterpart here, among the known ones."""
+    if _OURS.get(_plain(word)) in {_plain(each) for each in known}:
+        return None
     return _ABSENT.get(_plain(word))
 
 

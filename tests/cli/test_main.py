@@ -99,8 +99,11 @@ def test_the_help_is_english(words: list[str], capsys: pytest.CaptureFixture[str
         (["train", "ppo", "CartPole-v1", "--lr", "1e-3"], "Did you mean '--learning-rate'?"),
         (["train", "ppo", "CartPole-v1", "--total-timesteps", "5"], "Did you mean '--steps'?"),
         (["train", "ppo", "CartPole-v1", "--target-kl=0.1"], "clip and num_epochs bound it."),
-        (["train", "sac", "CartPole-v1"], "'sac' is not available yet. There are ppo, a2c, impala, appo,"),
-        (["train", "DQN", "CartPole-v1"], "'DQN' is not available yet."),
+        (["train", "sac", "CartPole-v1"], "'sac' is not available yet. There are ppo, a2c, impala, appo, dqn,"),
+        (["train", "MuZero", "CartPole-v1"], "'MuZero' is not available yet."),
+        (["train", "QR-DQN", "CartPole-v1"], "what is meant is dqn with --distribution qr."),
+        (["train", "dqn", "CartPole-v1", "--buffer-size", "9"], "Did you mean '--capacity'?"),
+        (["train", "ppo", "CartPole-v1", "--buffer-size", "9"], "learn from replay, such as dqn."),
         (["train", "pppo", "CartPole-v1"], "Did you mean 'ppo'?"),
     ],
 )

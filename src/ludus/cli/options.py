@@ -107,7 +107,7 @@ def unknown_option(parser: argparse.ArgumentParser, words: Collection[str]) -> s
         return None
     near = spelling.suggest(unknown[0], known)
     hint = f"Did you mean {near[0]!r}?" if near else "See --help for those there are."
-    return f"there is no option {unknown[0]}. {spelling.absence(unknown[0]) or hint}"
+    return f"there is no option {unknown[0]}. {spelling.absence(unknown[0], known) or hint}"
 
 
 def names_argument(words: Collection[str], arguments: Collection[str]) -> bool:

@@ -39,7 +39,9 @@ _MAIN = "__main__:"
 class TrainConfig:
     """What to train, for how long, and how spread."""
 
-    algorithm: str = option("ppo", help="ppo, a2c, impala, appo, or module:Class of your own")
+    algorithm: str = option(
+        "ppo", help="ppo, a2c, impala, appo, dqn, apex, r2d2, sac, td3, bc, iql, or module:Class of your own"
+    )
     env: str = option("CartPole-v1", help="the environment's name; see docs/environments.md")
     env_args: str = option("{}", help="further arguments of the environment, as a JSON object")
     spec: str | None = option(None, help="for game://HOST:PORT: a JSON file that says what games see and do")
@@ -51,7 +53,11 @@ class TrainConfig:
     trial: str | None = option(None, help="name of this trial; none: made from the time")
     checkpoint_seconds: float = option(30.0, help="seconds between checkpoints", minimum=0.0)
     keep_checkpoints: int = option(3, help="how many of the last checkpoints to keep", minimum=1)
-    flow: str = option("auto", help="sync: collect, train, in turns; async: at once", choices=("auto", "sync", "async"))
+    flow: str = option(
+        "auto",
+        help="sync: collect, train, in turns; async: at once; replay: from what is kept of all that was collected",
+        choices=("auto", "sync", "async", "replay"),
+    )
     simulators: int | None = option(
         None, help="processes that run environments, or that games call; 0: all in one process", minimum=0
     )
@@ -114,11 +120,15 @@ class Config:
 
     @property
     def flow(self) -> str:
+        default = registry.algorithm_class(self.train.algorithm).default_flow
         if self.is_game:  # they play on, whatever the trainer does
-            return "async"
-        if self.train.flow != "auto":
-            return self.train.flow
-        return registry.algorithm_class(self.train.algorithm).default_flow
+            return "replay" if self.is_replay else "async"
+        return default if self.train.flow == "auto" else self.train.flow
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether the algorithm learns from replay."""
+        return registry.algorithm_class(self.train.algorithm).learns_from != "segments"
 
     @property
     def num_simulators(self) -> int:
@@ -128,6 +138,11 @@ class Config:
         if self.is_game:
             return 1
         return max(1, self.train.trainers) if self.flow == "async" or self.train.inference else 0
+
+    @property
+    def has_queue(self) -> bool:
+        """Whether simulators, or games, push segments by themselves into a queue of their trainer."""
+        return self.flow == "async" or (self.flow == "replay" and self.num_simulators > 0)
 
     @property
     def is_embedded(self) -> bool:
@@ -145,6 +160,11 @@ class Config:
             self._check_games()
         elif train.spec is not None:
             raise ConfigError(f"spec={train.spec} is for games, game://HOST:PORT; {train.env} says itself what it is.")
+        if self.is_replay != (self.flow == "replay"):
+            kind, flows = (
+                ("learns from replay", "replay") if self.is_replay else ("needs new segments", "sync or async")
+            )
+            raise ConfigError(f"flow={self.flow} is not for {train.algorithm}, which {kind}: use flow={flows}.")
         if self.flow == "async" and self.num_simulators == 0:
             raise ConfigError(
                 "simulators=0 puts all into one process, which takes turns: use flow=sync, or simulators=1."
@@ -185,7 +205,7 @@ class Config:
         if self.env_args.keys() & {"obs", "action"}:  # without them a command line is only being explained
             self.games  # noqa: B018 - raises
         refused = {
-            "flow": (train.flow == "sync", "games do not wait for a trainer: the flow is async"),
+            "flow": (train.flow == "sync", "games do not wait for a trainer: the flow is async or replay"),
             "simulators": (train.simulators == 0, "games call a process of its own: give 1 or more"),
             "inference": (train.inference > 0, "the processes that games call run the policy themselves"),
             "engine": (train.engine != "local", "games call processes of this machine"),
@@ -232,7 +252,7 @@ def resolve(algorithm: str, env: str | Games, settings: Mapping[str, Any] | None
             if name not in homes:
                 near = spelling.suggest(name, homes, num=2)
                 hint = f"Did you mean {' or '.join(near)}?" if near else "`ludus train --help` lists all."
-                hint = spelling.absence(name) or hint
+                hint = spelling.absence(name, homes) or hint
                 raise ConfigError(f"there is no setting {name!r} for {algorithm} on {env}. {hint}")
             shares[homes[name]][name] = value
         parts = {part: options.replace(config, shares[part]) for part, config in parts.items()}

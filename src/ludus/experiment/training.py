@@ -33,7 +33,7 @@ from ludus.experiment.flows.report import Report
 from ludus.experiment.game_evaluation import GameEvaluation
 from ludus.experiment.goal import Goal
 from ludus.experiment.saved_config import write_trial
-from ludus.learn.algorithms.learner import Learner
+from ludus.learn.algorithms.replay_learner import AnyLearner
 from ludus.telemetry.metrics_file import MetricsWriter
 
 __all__ = ["Flow", "LoopWriter", "Training"]
@@ -79,7 +79,7 @@ class Training:
         config: Config,
         folder: Path,
         flow: Flow,
-        learner: Learner,
+        learner: AnyLearner,
         *,
         began: float | None = None,
         on_progress: Callable[[int, dict[str, float]], None] | None = None,

@@ -28,13 +28,18 @@ from ludus.envs import registry as envs_by_name
 from ludus.experiment.config import Config
 from ludus.experiment.flows.async_ import AsyncFlow
 from ludus.experiment.flows.remote_source import RemoteSource
+from ludus.experiment.flows.replay import QueueFeed, ReplayFlow, SourceFeed
 from ludus.experiment.flows.sync import EmbeddedSource, Source, SyncFlow
 from ludus.experiment.game_evaluation import GameEvaluation
+from ludus.experiment.replay import make_replay
 from ludus.experiment.sent_metrics import SentMetrics
 from ludus.experiment.training import Flow, LoopWriter, Training
 from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.algorithm import Algorithm, SegmentConfig
-from ludus.learn.algorithms.learner import Learner, Ranks
+from ludus.learn.algorithms.learner import Learner
+from ludus.learn.algorithms.replay_algorithm import ReplayAlgorithm
+from ludus.learn.algorithms.replay_learner import AnyLearner, ReplayLearner
+from ludus.learn.algorithms.trained_networks import Ranks
 from ludus.learn.policies.policy import Policy, PolicySpec
 from ludus.models.versions.store import VersionStore
 from ludus.services.buffer.nest_buffer import NestBuffer
@@ -59,11 +64,13 @@ __all__ = [
     "Weights",
     "check_device",
     "embedded",
+    "exponents",
     "gateway_options",
     "make_groups",
     "make_learner",
     "make_policy_spec",
     "make_simulator",
+    "segment_steps",
     "trainer_threads",
 ]
 
@@ -73,6 +80,7 @@ _LOG = logging.getLogger(__name__)
 _PUBLISH_RETRY_S = 0.5
 _PUBLISH_WARN_S = 60.0
 _EVALUATE_TIMEOUT_S = 10.0
+_PUSHED_STEPS = 128
 _SEGMENT_TIMEOUT_S = 3600.0  # slow envs may take their time; a lost simulator is noticed by its connection
 
 
@@ -94,20 +102,37 @@ def make_groups(config: Config, *, is_remote: bool = False) -> list[VectorEnv]:
     return [envs.make(config.train.env, size, num_threads=threads, **config.env_args) for size in sizes]
 
 
+def segment_steps(config: Config) -> int:
+    """Steps of each env in a segment that is pushed: a call is worth some work, however often replay is learnt from."""
+    num_steps, num_envs = config.algorithm.num_steps, config.algorithm.num_envs
+    return max(num_steps, -(-_PUSHED_STEPS // num_envs)) if config.flow == "replay" and config.has_queue else num_steps
+
+
 def make_simulator(config: Config, groups: list[VectorEnv], policy: Policy, *, seed: int) -> Simulator:
     return Simulator(
         groups,
-        InlineChooser(policy),
+        InlineChooser(policy, exponents(config, groups[0].spec)),
         num_steps=config.algorithm.num_steps,
         seed=seed,
         state_spec=policy.state_spec,
     )
 
 
-def make_learner(config: Config, policy: Policy, *, num_agents: int = 1, ranks: Ranks | None = None) -> Learner:
+def exponents(config: Config, env: EnvSpec) -> NDArray[np.float32] | None:
+    """How much each row of all simulators explores, if an algorithm has them explore differently."""
+    algorithm = make_algorithm(config, len(env.agents))
+    if not isinstance(algorithm, ReplayAlgorithm):
+        return None
+    return algorithm.exploration_exponents(max(1, config.num_simulators) * config.algorithm.num_envs * len(env.agents))
+
+
+def make_learner(config: Config, policy: Policy, *, num_agents: int = 1, ranks: Ranks | None = None) -> AnyLearner:
     check_device(config.train.device)
     algorithm = make_algorithm(config, num_agents)
-    return Learner(algorithm, policy, seed=config.train.seed, ranks=ranks, device=config.train.device)
+    settings: dict[str, Any] = {"seed": config.train.seed, "ranks": ranks, "device": config.train.device}
+    if isinstance(algorithm, ReplayAlgorithm):
+        return ReplayLearner(algorithm, policy, **settings)
+    return Learner(algorithm, policy, **settings)
 
 
 def check_device(name: str) -> None:
@@ -147,7 +172,12 @@ def embedded(
     learner = make_learner(config, policy, num_agents=len(groups[0].spec.agents))
     simulator = make_simulator(config, groups, policy, seed=config.train.seed)
     agents = groups[0].spec.agents
-    flow = SyncFlow(EmbeddedSource(simulator), learner, num_agents=len(agents))
+    flow: Flow
+    if isinstance(learner, ReplayLearner):
+        replay = make_replay(config, groups[0].spec, learner, segment_steps=segment_steps(config))
+        flow = ReplayFlow(SourceFeed(EmbeddedSource(simulator)), replay, learner, num_agents=len(agents))
+    else:
+        flow = SyncFlow(EmbeddedSource(simulator), learner, num_agents=len(agents))
     return Training(
         config,
         folder,
@@ -217,10 +247,14 @@ class TrainerFactory:
     config: Config
     folder: Path
     policy: PolicySpec
-    agents: tuple[str, ...]
+    env: EnvSpec
     began: float
     make_weights: Callable[[Path], Weights]
     make_buffer: Callable[[int], Buffer]
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return self.env.agents
 
     def __call__(self, server: WorkerServer) -> Training:
         config, size = self.config, self.config.train.trainers
@@ -237,29 +271,7 @@ class TrainerFactory:
         if host is not None and config.flow == "sync":
             host.start()  # simulators need it before they can be put back where they were
         hosts = [host] if host is not None else []
-        flow: Flow
-        games = config.games
-        if config.flow == "async":
-            # A session is one row; a segment of a simulator has those of all its environments.
-            rows = 1 if games is None else config.algorithm.num_envs
-            assert isinstance(config.algorithm, SegmentConfig)  # else the flow is replay's
-            batch_segments = config.algorithm.batch_segments * rows
-            buffer = self.make_buffer(max(config.train.queue * rows, batch_segments))
-            flow = AsyncFlow(
-                buffer.buffer,
-                learner,
-                publish=publish or _publish_nothing,
-                batch_segments=batch_segments,
-                max_lag=config.train.max_lag,
-                ranks=ranks,
-                num_agents=len(self.agents),
-                waits_for="segments" if games is None else f"games on {games.address}",
-                waits_together=games is not None,
-            )
-            hosts.append(ServiceHost(buffer, f"buffer/{rank}", beside=server))
-        else:
-            source = self._source(rank, policy, publish)
-            flow = SyncFlow(source, learner, publish=publish, ranks=ranks, num_agents=len(self.agents))
+        flow = self._flow(rank, policy, learner, publish, ranks, server, hosts)
         training = Training(
             config,
             self.folder,
@@ -282,7 +294,52 @@ class TrainerFactory:
             each.start()
         return training
 
-    def _source(self, rank: int, policy: Policy, publish: Callable[[Learner], None] | None) -> Source:
+    def _flow(
+        self,
+        rank: int,
+        policy: Policy,
+        learner: AnyLearner,
+        publish: Callable[[AnyLearner], None] | None,
+        ranks: TorchRanks | None,
+        server: WorkerServer,
+        hosts: list[ServiceHost],
+    ) -> Flow:
+        """What this rank does in turns; the buffer that others push to, if there is one, is added to `hosts`."""
+        config, num_agents, games = self.config, len(self.agents), self.config.games
+        waits_for = "segments" if games is None else f"games on {games.address}"
+        queue: NestBuffer | None = None
+        # A session is one row; a segment of a simulator has those of all its environments.
+        rows = 1 if games is None else config.algorithm.num_envs
+        if config.has_queue:
+            batch = config.algorithm.batch_segments if isinstance(config.algorithm, SegmentConfig) else 1
+            buffer = self.make_buffer(max(config.train.queue, batch) * rows)
+            hosts.append(ServiceHost(buffer, f"buffer/{rank}", beside=server))
+            queue = buffer.buffer
+        if isinstance(learner, ReplayLearner):
+            feed = (
+                SourceFeed(self._source(rank, policy, publish))
+                if queue is None
+                else QueueFeed(queue, waits_for=waits_for)
+            )
+            replay = make_replay(config, self.env, learner, segment_steps=segment_steps(config), rank=rank)
+            return ReplayFlow(feed, replay, learner, publish=publish, ranks=ranks, num_agents=num_agents)
+        if queue is None:
+            source = self._source(rank, policy, publish)
+            return SyncFlow(source, learner, publish=publish, ranks=ranks, num_agents=num_agents)
+        assert isinstance(config.algorithm, SegmentConfig)
+        return AsyncFlow(
+            queue,
+            learner,
+            publish=publish or _publish_nothing,
+            batch_segments=config.algorithm.batch_segments * rows,
+            max_lag=config.train.max_lag,
+            ranks=ranks,
+            num_agents=num_agents,
+            waits_for=waits_for,
+            waits_together=games is not None,
+        )
+
+    def _source(self, rank: int, policy: Policy, publish: Callable[[AnyLearner], None] | None) -> Source:
         config = self.config
         if config.num_simulators:
             indices = [index for index in range(config.num_simulators) if index % config.train.trainers == rank]
@@ -307,8 +364,8 @@ def _join(rank: int, size: int, server: WorkerServer, config: Config) -> TorchRa
     return TorchRanks(rank, size, names=here.names, key=key, device=config.train.device)
 
 
-def _publisher(weights: Weights, *, clock: clocks.Clock = clocks.SYSTEM) -> Callable[[Learner], None]:
-    def publish(learner: Learner) -> None:
+def _publisher(weights: Weights, *, clock: clocks.Clock = clocks.SYSTEM) -> Callable[[AnyLearner], None]:
+    def publish(learner: AnyLearner) -> None:
         began = clock.now()
         warn_at = began
         while True:
@@ -341,7 +398,7 @@ def _rewind(store: VersionStore, number: int) -> int:
     return max(number, store.rewind(MODEL, number if number in known else None))
 
 
-def _publish_nothing(learner: Learner) -> None:
+def _publish_nothing(learner: AnyLearner) -> None:
     """Rank 0 has the same weights, and publishes them."""
 
 

@@ -24,12 +24,11 @@ _ACTIONS = {kind.__name__: kind for kind in typing.get_args(ActionSpec)}
 
 def is_plain(module: Any) -> bool:
     """Whether it can be built from its spec alone: a policy of ours, whose network and head are not a user's."""
-    return type(module) is ServedPolicy and module.spec.network.model is None and module.spec.head is None
+    return type(module) is ServedPolicy and module.spec.network.model is None and _is_ours(module.spec.head)
 
 
 def to_nest(policy: ServedPolicy) -> Nest:
     spec = {field.name: getattr(policy.spec, field.name) for field in dataclasses.fields(policy.spec)}
-    del spec["head"]  # None: see `is_plain`
     spec["obs"] = nests.map(_array_text, policy.spec.obs)
     spec["action"] = {"kind": type(policy.spec.action).__name__, **dataclasses.asdict(policy.spec.action)}
     spec["network"] = dataclasses.asdict(policy.spec.network)
@@ -44,13 +43,18 @@ def from_nest(nest: Nest) -> ServedPolicy:
         spec["action"] = _ACTIONS[action.pop("kind")](**action)
         spec["obs"] = nests.map(_array_spec, spec["obs"])
         spec["network"] = options.replace(NetworkConfig(), spec["network"])
-        if spec["network"].model is not None or spec.get("head") is not None:
+        if spec["network"].model is not None or not _is_ours(spec.get("head")):
             raise errors.DataError("it names a network or a head of a user's own, which is code")
         policy = ServedPolicy(PolicySpec(**spec), has_mask=bool(nest["has_mask"]))
         policy.train(bool(nest["training"]))
         return policy
     except (KeyError, TypeError, AttributeError) as error:
         raise errors.DataError(f"it is not the definition of a policy: {error!r}") from None
+
+
+def _is_ours(head: str | None) -> bool:
+    """A user's own is `module:Class`."""
+    return head is None or ":" not in head
 
 
 def _array_text(spec: ArraySpec | None) -> str | None:

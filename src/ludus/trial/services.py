@@ -23,6 +23,7 @@ from ludus.trial.counting import Service, services_of
 from ludus.trial.trial import EXPERIMENT
 
 if TYPE_CHECKING:
+    from ludus.core import EnvSpec
     from ludus.experiment.config import Config
     from ludus.gateway.actor import ActorLike
     from ludus.gateway.gateway import GatewayOptions
@@ -139,7 +140,7 @@ def training_program(config: Config, folder: Path, *, began: float) -> tuple[Pro
     if config.is_game:
         _add_game_workers(program, config, folder, policy, has_mask=env.has_mask)
     elif config.num_simulators:
-        _add_simulators(program, config, policy)
+        _add_simulators(program, config, policy, env)
     program.add(
         "trainer",
         TrainerService,
@@ -147,7 +148,7 @@ def training_program(config: Config, folder: Path, *, began: float) -> tuple[Pro
             config=config,
             folder=folder,
             policy=policy,
-            agents=env.agents,
+            env=env,
             began=began,
             make_weights=_training_weights,
             make_buffer=BufferService,
@@ -163,7 +164,7 @@ def training_program(config: Config, folder: Path, *, began: float) -> tuple[Pro
             beside=f"trainer/{rank}",
             counts=buffer_stats.counts,
         )
-        for rank in range(train.trainers if config.flow == "async" else 0)
+        for rank in range(train.trainers if config.has_queue else 0)
     ]
     prefixes = {"inference": f"model/{wiring.MODEL}", wiring.GATEWAY: "gateway"}
     return program, [*buffers, *services_of(program.nodes, prefixes=prefixes)]
@@ -174,11 +175,11 @@ def _training_weights(folder: Path) -> WeightsService:
     return WeightsService(folder / "models", durable=False)
 
 
-def _add_simulators(program: Program, config: Config, policy: PolicySpec) -> None:
+def _add_simulators(program: Program, config: Config, policy: PolicySpec, env: EnvSpec) -> None:
     from ludus.experiment import wiring
     from ludus.services.simulator.service import SimulatorService, SimulatorSettings
 
-    train, is_async = config.train, config.flow == "async"
+    train, is_async = config.train, config.has_queue
     arguments: dict[str, Any] = {"weights": Hosted("weights", 0)}
     if train.inference:
         from ludus.models.service import ModelService  # when it is needed: backends take time to import
@@ -200,11 +201,12 @@ def _add_simulators(program: Program, config: Config, policy: PolicySpec) -> Non
     settings = SimulatorSettings(
         make_groups=functools.partial(wiring.make_groups, config, is_remote=bool(train.inference)),
         policy=policy,
-        num_steps=config.algorithm.num_steps,
+        num_steps=wiring.segment_steps(config),
         seed=train.seed,
         num_trainers=train.trainers,
         is_async=is_async,
         model=wiring.MODEL,
+        exponents=wiring.exponents(config, env),
     )
     program.add(
         "simulator",
@@ -228,7 +230,7 @@ def _add_game_workers(program: Program, config: Config, folder: Path, policy: Po
     settings = GameSettings(
         policy=policy,
         has_mask=has_mask,
-        num_steps=config.algorithm.num_steps,
+        num_steps=wiring.segment_steps(config),
         seed=config.train.seed,
         num_trainers=config.train.trainers,
         model=wiring.MODEL,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.services.buffer import rollouts
 
+from ludus.data import codec
+from ludus.data.actions import Continuous, Discrete
+from ludus.data.segment import Segment
 from ludus.data.spec import ArraySpec
+from ludus.errors import ConfigError, DataError
+from ludus.services.buffer.limiters import SamplesPerInsert
 from ludus.services.buffer.selectors import Prioritised
 from ludus.services.buffer.table import TableSettings
 from ludus.services.buffer.trajectories import TrajectoryStore
@@ -164,3 +170,260 @@ def test_streams_are_apart() -> None:
         for chain in rollouts.chains(stretch):
             expected |= rollouts.transitions(chain, 2, GAMMA)
     same_transitions(read_transitions(store, "items", 2), expected)
+
+
+def test_streams_of_which_nothing_is_left_are_forgotten() -> None:
+    store = make_store(1, 60)
+    store.add_table("items")
+    for number in range(1000):
+        segments, _ = rollouts.make_segments(number, num_segments=1, num_steps=4, num_rows=1)
+        store.insert(segments[0], f"session/{number}")
+        assert len(store._streams) <= 64
+    segments, _ = rollouts.make_segments(3, num_segments=2, num_steps=4, num_rows=1)
+    store.insert(segments[0], "ended")
+    store.end_stream("ended")
+    store.end_stream("never seen")
+    assert "ended" not in store._streams
+
+
+# -- what else is kept
+
+
+def test_nests_masks_versions_and_log_probabilities_come_back() -> None:
+    obs = {"image": ArraySpec((2, 3), np.uint8), "pair": (ArraySpec((), np.float32), None)}
+    spec = TrajectorySpec(obs=obs, action=ArraySpec((2,), np.float32), mask_size=3, has_logp=True, has_version=True)
+    segment = Segment.allocate(4, 2, obs=obs, action=Continuous((-1.0, -1.0), (1.0, 1.0)))
+    rng = np.random.default_rng(0)
+    segment.obs["image"][...] = rng.integers(0, 256, segment.obs["image"].shape)
+    segment.obs["pair"][0][...] = rng.random((5, 2))
+    segment.mask = rng.random((5, 2, 3)) < 0.5
+    segment.action[...] = rng.random((4, 2, 2))
+    segment.logp[...], segment.reward[...] = rng.random((4, 2)), rng.random((4, 2))
+    segment.active[...], segment.version[:] = True, [3, 3, 4, 4]
+    store = TrajectoryStore(spec, num_entries=100)
+    store.add_table("steps")
+    store.add_table("sequences", kind="sequence", length=3)
+    store.insert(segment, "a")
+    batch, keys, probabilities = store.sample_transitions("steps", 50, rng, gamma=0.5)
+    step, row = keys // 2, keys % 2
+    assert set(keys) == set(range(6))  # those of the last step wait for the next observation
+    assert (batch.obs["image"] == segment.obs["image"][step, row]).all()
+    assert (batch.next_obs["pair"][0] == segment.obs["pair"][0][step + 1, row]).all()
+    assert batch.obs["pair"][1] is None
+    assert (batch.action == segment.action[step, row]).all()
+    assert (batch.mask == segment.mask[step, row]).all()
+    assert (batch.next_mask == segment.mask[step + 1, row]).all()
+    assert (batch.discount == 0.5).all()
+    assert probabilities == pytest.approx(1 / 6)
+    sequences, keys, _ = store.sample_sequences("sequences", 20, rng)
+    assert (sequences.logp == segment.logp[:3, keys]).all()
+    assert (sequences.mask == segment.mask[:4, keys]).all()
+    assert sequences.version.tolist() == [3, 3, 4]
+    assert Segment.from_nest(sequences.to_nest()).num_rows == 20
+
+
+def test_sequences_start_where_the_recurrent_state_is_known_and_have_it() -> None:
+    obs, state = ArraySpec((1,), np.float32), {"h": ArraySpec((2,), np.float32), "c": None}
+    spec = TrajectorySpec(obs=obs, action=ArraySpec((), np.int64), state=state)
+    store = TrajectoryStore(spec, num_entries=100, num_states=6)
+    store.add_table("sequences", kind="sequence", length=3, burn_in=1)
+    rng = np.random.default_rng(0)
+    for number in range(6):
+        segment = Segment.allocate(4, 2, obs=obs, action=Discrete(5), state=state)
+        segment.active[...] = True
+        segment.obs[..., 0] = 100 * number + 10 * np.arange(2) + np.arange(5)[:, None]
+        segment.state["h"][...] = 100 * number + 10 * np.arange(2)[:, None]
+        store.insert(segment, "a")
+        if number:
+            batch, keys, _ = store.sample_sequences("sequences", 32, rng)
+            assert (batch.state["h"] == batch.obs[0]).all()  # [B, 2] and [B, 1]
+            assert batch.state["c"] is None
+            assert (keys % 8 < 2).all()
+    assert store.tables["sequences"].keys().tolist() == [24, 25, 32, 33]  # of 6 states, the last 2 segment's go on
+
+
+def test_a_period_thins_the_starts_of_a_row_across_its_segments() -> None:
+    segments, _ = rollouts.make_segments(1, num_segments=8, num_steps=5, num_rows=2, waits=0.3)
+    store = make_store()
+    store.add_table("all")
+    store.add_table("some", period=3)
+    for segment in segments:
+        store.insert(segment, "a")
+    rows: dict[int, list[int]] = {0: [], 1: []}
+    at = store._streams["a"]
+    flags = store._entries.arrays["flags"]
+    assert at.num_rows == 2
+    every, some = store.tables["all"].keys(), set(store.tables["some"].keys().tolist())
+    # Which row an entry is of is found by walking from the first two.
+    following = store._entries.arrays["next"]
+    for row in (0, 1):
+        key = row
+        while key >= 0:
+            if flags[key] & 2:
+                rows[row].append(key)
+            key = int(following[key])
+    assert set(every) <= {*rows[0], *rows[1]}
+    assert some == {key for keys in rows.values() for key in keys[::3]} & set(every.tolist())
+
+
+@pytest.mark.parametrize("stack", [1, 4])
+def test_a_restored_store_samples_and_goes_on_bit_for_bit(stack: int) -> None:
+    segments, _ = rollouts.make_segments(5, num_segments=40, num_steps=4, num_rows=3, stack=stack, waits=0.2, void=0.1)
+
+    def make() -> TrajectoryStore:
+        store = make_store(stack, 300)
+        store.add_table("steps", TableSettings(sampler=Prioritised(exponent=0.7)), length=3)
+        store.add_table("sequences", TableSettings(capacity=20), kind="sequence", length=4, period=2)
+        return store
+
+    def step(store: TrajectoryStore, segment: Segment, rng: np.random.Generator) -> list[Any]:
+        complete = store.insert(segment, "a")
+        batch, keys, probabilities = store.sample_transitions("steps", 16, rng, gamma=GAMMA)
+        store.tables["steps"].update_priorities(keys, rng.random(16))
+        rows, other, _ = store.sample_sequences("sequences", 5, rng)
+        return [
+            *(array.tolist() for array in complete.values()),
+            *(np.array(array).tolist() for array in (batch.obs, batch.reward, batch.next_obs, keys, probabilities)),
+            *(np.array(array).tolist() for array in (rows.obs, rows.active, rows.reward, other)),
+            store.statistics(),
+        ]
+
+    first, rng = make(), np.random.default_rng(1)
+    for segment in segments[:4]:
+        first.insert(segment, "a")
+    for segment in segments[4:25]:
+        step(first, segment, rng)
+    second, other = make(), np.random.default_rng(0)
+    second.restore(codec.decode([bytes(frame) for frame in codec.encode(first.save())]))
+    other.bit_generator.state = rng.bit_generator.state
+    for segment in segments[25:]:
+        assert step(first, segment, rng) == step(second, segment, other)
+    smaller = make_store(stack, 200)
+    smaller.add_table("steps", length=3)
+    smaller.add_table("sequences", kind="sequence", length=4)
+    with pytest.raises(DataError, match="not those of a ring of 200"):
+        smaller.restore(first.save())
+    with pytest.raises(DataError, match="the saved tables are"):
+        make_store(stack, 300).restore(first.save())
+
+
+# -- folders
+
+
+@pytest.mark.parametrize("stack", [1, 4])
+def test_a_folder_is_opened_again_with_its_tables(stack: int, tmp_path: Path) -> None:
+    segments, _ = rollouts.make_segments(6, num_segments=30, num_steps=4, num_rows=3, stack=stack, waits=0.2)
+    store = make_store(stack, 250, folder=tmp_path / "replay")
+    limiter = SamplesPerInsert(ratio=2.0, min_size=4, tolerance=1000.0)
+    store.add_table("steps", TableSettings(sampler=Prioritised(), limiter=limiter, max_times_sampled=5), length=3)
+    store.add_table("sequences", kind="sequence", length=4)
+    rng = np.random.default_rng(0)
+    for segment in segments:
+        store.insert(segment, "a")
+        if store.tables["steps"].can_sample(6):
+            _, keys, _ = store.sample_transitions("steps", 6, rng, gamma=GAMMA)
+            store.tables["steps"].update_priorities(keys, rng.random(6))
+    again = TrajectoryStore.open(tmp_path / "replay")
+    assert again.statistics() == store.statistics()
+    assert again.kinds == store.kinds
+    assert again.num_inserted == store.num_inserted
+    for name, table in store.tables.items():
+        assert again.tables[name].keys().tolist() == table.keys().tolist()
+        assert again.tables[name].priorities(table.keys()).tolist() == table.priorities(table.keys()).tolist()
+    same_transitions(read_transitions(again, "steps", 3), read_transitions(store, "steps", 3))
+    again.insert(segments[0], "b")
+    assert again.num_inserted > store.num_entries
+
+
+def test_another_process_reads_what_it_was_given_the_keys_of(tmp_path: Path) -> None:
+    segments, _ = rollouts.make_segments(7, num_segments=30, num_steps=4, num_rows=2)
+    store = make_store(1, 100, folder=tmp_path)
+    store.add_table("steps", length=2)
+    for segment in segments[:8]:
+        store.insert(segment, "a")
+    reader = TrajectoryReader.open(tmp_path)
+    keys = store.tables["steps"].keys()
+    expected = read_transitions(store, "steps", 2)
+    batch, whole = reader.transitions(keys, length=2, gamma=GAMMA)
+    assert whole is not None
+    assert whole.all()
+    assert {float(obs[0]) for obs in batch.obs} == expected.keys()
+    for segment in segments[8:16]:
+        store.insert(segment, "a")
+    batch, whole = reader.transitions(keys, length=2, gamma=GAMMA)
+    assert whole is not None
+    assert whole.tolist() == store.tables["steps"].has(keys).tolist()
+    assert 0 < whole.sum() < len(keys)
+    for row in np.flatnonzero(whole):
+        assert batch.next_obs[row] == expected[float(batch.obs[row, 0])][3]
+
+
+def test_a_checkpoint_of_a_folder_keeps_what_was_not_overwritten_since(tmp_path: Path) -> None:
+    segments, _ = rollouts.make_segments(8, num_segments=30, num_steps=4, num_rows=2)
+    store = make_store(1, 100, folder=tmp_path)
+    store.add_table("steps")
+    for segment in segments[:12]:
+        store.insert(segment, "a")
+    saved, keys, num = store.save(), store.tables["steps"].keys(), store.num_inserted
+    before = read_transitions(store, "steps", 1)
+    assert saved["entries"] is None
+    for segment in segments[12:16]:
+        store.insert(segment, "a")
+    written = store.num_inserted
+    again = TrajectoryStore.open(tmp_path)
+    again.restore(saved)
+    assert again.num_inserted == num
+    assert again.tables["steps"].keys().tolist() == keys[keys >= written - 100].tolist()
+    found = read_transitions(again, "steps", 1)
+    same_transitions(found, {name: before[name] for name in found})
+
+
+def test_folders_without_a_store_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there are no columns"):
+        TrajectoryStore.open(tmp_path)
+    make_store(1, 10, folder=tmp_path).add_table("steps")
+    with pytest.raises(DataError, match="has columns already"):
+        make_store(1, 10, folder=tmp_path)
+    (tmp_path / "tables" / "000" / "table.json").write_text("{}")
+    with pytest.raises(DataError, match=r"table\.json is damaged"):
+        TrajectoryStore.open(tmp_path)
+
+
+# -- what does not fit
+
+
+def test_segments_that_do_not_fit_are_refused_and_leave_no_trace() -> None:
+    store = make_store(1, 10)
+    store.add_table("steps")
+    segments, _ = rollouts.make_segments(0, num_segments=1, num_steps=5, num_rows=2)
+    with pytest.raises(DataError, match="may need 12 entries"):
+        store.insert(segments[0], "a")
+    stacked, _ = rollouts.make_segments(0, num_segments=1, num_steps=2, num_rows=2, stack=4)
+    with pytest.raises(DataError, match=r"obs/ is float32 \(3, 2, 4, 1\), not float32 \(3, 2, 1\)"):
+        store.insert(stacked[0], "a")
+    wrong, _ = rollouts.make_segments(0, num_segments=1, num_steps=2, num_rows=2)
+    wrong[0].action = wrong[0].action + 0.5
+    with pytest.raises(DataError, match="action is float64"):
+        store.insert(wrong[0], "a")
+    assert store.num_inserted == 0
+    with pytest.raises(DataError, match="no table 'other'"):
+        store.sample_transitions("other", 1, np.random.default_rng(0), gamma=1.0)
+    with pytest.raises(DataError, match="are transitions, not sequences"):
+        store.sample_sequences("steps", 1, np.random.default_rng(0))
+
+
+def test_tables_that_make_no_sense_are_refused() -> None:
+    store = make_store(1, 10)
+    store.add_table("steps")
+    for name, kwargs in {"steps": {}, "a": {"kind": "x"}, "b": {"length": 0}, "c": {"length": 10}}.items():
+        with pytest.raises(ConfigError):
+            store.add_table(name, **kwargs)  # type: ignore[arg-type]
+    segments, _ = rollouts.make_segments(0, num_segments=1, num_steps=2, num_rows=1)
+    store.insert(segments[0], "a")
+    with pytest.raises(ConfigError, match="after the first segment"):
+        store.add_table("late")
+
+
+def test_a_stack_that_no_observation_has_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no observation has so many frames"):
+        TrajectorySpec(obs=ArraySpec((4,), np.float32), action=ArraySpec((), np.int64), frame_stack=4)

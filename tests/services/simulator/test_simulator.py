@@ -36,7 +36,7 @@ class LateChooser:
         self._policy = policy
         self.log: list[str] = []
 
-    def begin(self, now: TimeStep, state: Any) -> Any:
+    def begin(self, now: TimeStep, state: Any, rows: slice) -> Any:
         self.log.append("begin")
         kept = nests.map(lambda leaf: None if leaf is None else leaf.copy(), state)
         return nests.map(np.copy, now.obs), kept, now.first, now.mask

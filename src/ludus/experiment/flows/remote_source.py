@@ -10,7 +10,7 @@ from typing import Any
 from ludus import errors
 from ludus.data.nest import Nest
 from ludus.data.segment import Segment
-from ludus.learn.algorithms.learner import Learner
+from ludus.learn.algorithms.replay_learner import AnyLearner
 from ludus.services.simulator.episodes import Episode, EpisodeLog
 from ludus.workers.remote import Remote
 
@@ -28,7 +28,7 @@ class RemoteSource:
     """
 
     def __init__(
-        self, simulator: Remote, indices: list[int], *, publish: Callable[[Learner], None] | None = None
+        self, simulator: Remote, indices: list[int], *, publish: Callable[[AnyLearner], None] | None = None
     ) -> None:
         self._publish = publish
         self._simulators = [simulator.replica(index) for index in indices]
@@ -38,7 +38,7 @@ class RemoteSource:
         self._incarnations: list[str | None] = [None] * len(indices)
         self._num_lost = 0
 
-    def collect(self, learner: Learner) -> tuple[Segment, list[Episode]]:
+    def collect(self, learner: AnyLearner) -> tuple[Segment, list[Episode]]:
         began = time.perf_counter()
         pending = [one.submit("collect", learner.version) for one in self._simulators]
         answers = [self._answer(index, call, learner) for index, call in enumerate(pending)]
@@ -61,7 +61,7 @@ class RemoteSource:
         self._seconds["wait"] += max(0.0, elapsed - sum(busiest))
         return Segment.concat(segments), episodes
 
-    def _answer(self, index: int, call: Any, learner: Learner) -> Nest:
+    def _answer(self, index: int, call: Any, learner: AnyLearner) -> Nest:
         until = time.monotonic() + _PATIENCE_S
         is_published_again = False
         while True:

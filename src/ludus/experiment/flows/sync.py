@@ -11,6 +11,7 @@ from ludus.data.nest import Nest
 from ludus.data.segment import Segment
 from ludus.experiment.flows.report import Report
 from ludus.learn.algorithms.learner import Learner, Sample
+from ludus.learn.algorithms.replay_learner import AnyLearner
 from ludus.services.simulator.episodes import Episode
 from ludus.services.simulator.simulator import Simulator
 
@@ -22,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 class Source(Protocol):
     """Where segments come from, by the learner's present weights."""
 
-    def collect(self, learner: Learner) -> tuple[Segment, list[Episode]]: ...
+    def collect(self, learner: AnyLearner) -> tuple[Segment, list[Episode]]: ...
 
     def seconds(self) -> dict[str, float]:
         """Where time went since it began, by part."""
@@ -45,7 +46,7 @@ class EmbeddedSource:
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
 
-    def collect(self, learner: Learner) -> tuple[Segment, list[Episode]]:
+    def collect(self, learner: AnyLearner) -> tuple[Segment, list[Episode]]:
         rollout = self._simulator.collect(learner.version)
         return rollout.segment, rollout.episodes
 

@@ -160,8 +160,10 @@ class Algorithm(Generic[C]):
         """What the policy descends, and metrics: numbers, or tensors of one element."""
         raise NotImplementedError(f"{type(self).__name__} must define loss or losses")
 
-    def losses(self, view: View) -> Iterator[Loss]:
+    def losses(self, view: Any) -> Iterator[Loss]:
         """One for each step of an optimiser, in order: `loss` for the policy, unless an algorithm has others.
+
+        `view` is a `View`; of algorithms that learn from replay, a `ReplayView`.
 
         The parameters of `Loss.network` alone are moved, whatever else the gradient reaches. With several losses
         `accumulate` must be 1.

@@ -12,7 +12,17 @@ from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig
 
 __all__ = ["NAMES", "algorithm_class", "config_class"]
 
-_HOMES = {"ppo": ("ppo", "PPO"), "a2c": ("a2c", "A2C"), "impala": ("impala", "Impala"), "appo": ("appo", "APPO")}
+_HOMES = {
+    "ppo": ("ppo", "PPO"),
+    "a2c": ("a2c", "A2C"),
+    "impala": ("impala", "Impala"),
+    "appo": ("appo", "APPO"),
+    "dqn": ("dqn", "DQN"),
+    "sac": ("sac", "SAC"),
+    "apex": ("apex", "Apex"),
+    "r2d2": ("r2d2", "R2D2"),
+    "td3": ("td3", "TD3"),
+}
 NAMES = tuple(_HOMES)
 
 

@@ -29,6 +29,8 @@ from ludus.learn.algorithms.algorithm import Algorithm, AlgorithmConfig, Loss, N
 from ludus.options import option
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from ludus.core import EnvSpec
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from ludus.learn.networks.config import NetworkConfig
     from ludus.learn.policies.policy import PolicySpec
 
-__all__ = ["ReplayAlgorithm", "ReplayConfig", "ReplayView"]
+__all__ = ["ReplayAlgorithm", "ReplayConfig", "ReplayItems", "ReplayView"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,15 @@ class ReplayConfig(AlgorithmConfig):
 R = TypeVar("R", bound=ReplayConfig)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReplayItems:
+    """What a table is of: a "transition" of `length` rewards, or a "sequence" of `burn_in` and `length` steps."""
+
+    kind: str
+    length: int
+    burn_in: int = 0
+
+
 @dataclass(kw_only=True)
 class ReplayView:
     """One minibatch, as tensors, before any forward pass. Rewards are scaled; observations are not."""
@@ -72,6 +83,7 @@ class ReplayView:
     batch: Transitions | None = None  # `[B]`, where `learns_from` is "transitions"
     segment: Segment | None = None  # `[T, B]`, where it is "sequences"
     weight: Any = None  # `[B]` importance of each row, at most 1; `None`: all the same
+    num_steps: int = 0  # gradient steps before this one
     share: float = 1.0  # of this trainer in a mean over all ranks
     generator: Any = None  # torch's, for all that is random: a resumed run draws the same
 
@@ -95,6 +107,14 @@ class ReplayAlgorithm(Algorithm[R]):
         """What the policy's head explores by, after so many steps of envs; as many numbers as `Head.num_explore`."""
         return ()
 
-    def losses(self, view: ReplayView) -> Iterator[Loss]:  # type: ignore[override]  # another learner calls it
+    def items(self) -> ReplayItems:
+        """What is drawn for it."""
+        return ReplayItems(kind="transition", length=self.config.n_step)
+
+    def exploration_exponents(self, num_rows: int) -> NDArray[np.float32] | None:
+        """The powers by which rows explore, of all simulators together: `Head.spread_exploration`. None: all alike."""
+        return None
+
+    def losses(self, view: ReplayView) -> Iterator[Loss]:
         """One for each step of an optimiser, in order. The parameters of `Loss.network` alone are moved."""
         raise NotImplementedError(f"{type(self).__name__} must define losses")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -24,13 +24,13 @@ from ludus.data.segment import Segment
 from ludus.data.transitions import Transitions
 from ludus.errors import ConfigError, TrainingError
 from ludus.learn.algorithms.algorithm import Loss
-from ludus.learn.algorithms.learner import Update
+from ludus.learn.algorithms.learner import Learner, Update
 from ludus.learn.algorithms.replay_algorithm import ReplayAlgorithm, ReplayView
 from ludus.learn.algorithms.reward_scale import RewardScale
 from ludus.learn.algorithms.trained_networks import Ranks, TrainedNetworks
 from ludus.learn.policies.policy import Policy
 
-__all__ = ["ReplayLearner", "Replayed"]
+__all__ = ["AnyLearner", "ReplayLearner", "Replayed"]
 
 _NOTHING = contextlib.nullcontext()
 
@@ -66,17 +66,23 @@ class ReplayLearner:
         self._share = 1.0 if ranks is None else 1.0 / ranks.size
         self._rng = np.random.default_rng([seed, 0x1EA2])
         self._generator = torch.Generator(device).manual_seed(seed + (0 if ranks is None else ranks.rank))
+        self._explored_by: tuple[float, ...] | None = None
         self._rewards = RewardScale(self._config.gamma) if self._config.normalise_rewards else None
         self._trained = TrainedNetworks(algorithm, self.policy, seed=seed, device=device, ranks=ranks)
         self.networks = self._trained.networks
 
     # --- what is collected
 
-    def explore(self, num_steps: int, progress: float) -> None:
-        """Set how much the policy explores, after so many steps of envs."""
-        if self.policy.exploration is not None:
-            values = self.algorithm.exploration(num_steps, progress)
-            self.policy.exploration.copy_(torch.tensor(values, dtype=torch.float32))
+    def explore(self, num_steps: int, progress: float) -> bool:
+        """Set how much the policy explores, after so many steps of envs; whether that is a change."""
+        if self.policy.exploration is None:
+            return False
+        values = self.algorithm.exploration(num_steps, progress)
+        if values == self._explored_by:
+            return False
+        self.policy.exploration.copy_(torch.tensor(values, dtype=torch.float32))
+        self._explored_by = values
+        return True
 
     def observe(self, segment: Segment, stream: str) -> None:
         """Take the scales of what was collected, before it is learnt from. `stream` names who plays."""
@@ -131,7 +137,13 @@ class ReplayLearner:
         return priority
 
     def _view(self, whole: Transitions | Segment, part: slice, weight: torch.Tensor | None) -> ReplayView:
-        view = ReplayView(networks=self.networks, weight=weight, share=self._share, generator=self._generator)
+        view = ReplayView(
+            networks=self.networks,
+            weight=weight,
+            num_steps=self.num_gradient_steps,
+            share=self._share,
+            generator=self._generator,
+        )
         if isinstance(whole, Transitions):
             taken = whole
             if part != slice(None):
@@ -197,6 +209,7 @@ class ReplayLearner:
 
     def restore(self, saved: dict[str, Nest]) -> None:
         self._trained.restore(saved)
+        self._explored_by = None
         restore_rng(self._rng, saved["rng"])
         self._generator.set_state(torch.from_numpy(np.array(saved["generator"])))
         if self._rewards is not None:
@@ -222,3 +235,7 @@ def _rows_of(segment: Segment, part: slice) -> Segment:
         return nests.map(lambda leaf: None if leaf is None else leaf[part] if name == "state" else leaf[:, part], value)
 
     return Segment(**{name: take(name, value) for name, value in segment.to_nest().items()})
+
+
+AnyLearner: TypeAlias = Learner | ReplayLearner
+"""What owns a policy's parameters, whatever it learns from."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from ludus.options import option
@@ -23,7 +24,11 @@ class NetworkConfig:
     hidden: tuple[int, ...] | None = option(
         None, minimum=1, help="sizes of an MLP's hidden layers; none: 64,64, or 256,256 if it reads over 64 numbers"
     )
-    activation: str = option("tanh", choices=("tanh", "relu"), help="activation after each hidden layer of an MLP")
+    activation: str | None = option(
+        None,
+        choices=("tanh", "relu"),
+        help="activation after each hidden layer of an MLP; none: tanh, or what suits the algorithm",
+    )
     recurrent: str = option("none", choices=("none", "lstm", "gru"), help="recurrent layer")
     recurrent_size: int = option(64, minimum=1, help="size of the recurrent state")
     shared: bool | None = option(
@@ -38,3 +43,11 @@ class NetworkConfig:
         if self.hidden is not None:
             return self.hidden
         return (64, 64) if num_inputs <= _FEW_INPUTS else (256, 256)
+
+    def or_else(self, *, hidden: tuple[int, ...] | None = None, activation: str | None = None) -> NetworkConfig:
+        """This one, with an algorithm's own defaults for what is not set."""
+        return dataclasses.replace(
+            self,
+            hidden=hidden if self.hidden is None else self.hidden,
+            activation=self.activation or activation,
+        )

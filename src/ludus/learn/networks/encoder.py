@@ -54,7 +54,7 @@ class Encoder(nn.Module):
                 num_read += 1 if np.prod(spec.shape) == 1 else reader.num_features  # one choice, of however many
         if not num_image and config.encoder in IMAGE_ENCODERS:
             raise ConfigError(f"encoder={config.encoder} reads images, and no observation is one. Use auto or mlp.")
-        self.mlp = MLP(num_flat, config.hidden_for(num_read), config.activation) if num_flat else None
+        self.mlp = MLP(num_flat, config.hidden_for(num_read), config.activation or "tanh") if num_flat else None
         self.num_features = num_image + (self.mlp.num_features if self.mlp is not None else 0)
         if not self.num_features:
             raise ConfigError("the observations hold no numbers at all: there is nothing to act upon.")

@@ -35,7 +35,7 @@ from ludus.learn.networks.recurrent import Recurrent
 from ludus.learn.networks.stacked import SingleMLP
 from ludus.learn.networks.twin import TwinMLP
 
-__all__ = ["ActorCritic", "RecurrentActorCritic", "build_model"]
+__all__ = ["ActorCritic", "RecurrentActorCritic", "build_model", "is_vector"]
 
 
 def build_model(obs: Nest, num_outputs: int, config: NetworkConfig, *, has_value: bool = True) -> Any:
@@ -57,8 +57,8 @@ def build_model(obs: Nest, num_outputs: int, config: NetworkConfig, *, has_value
         shared = is_recurrent or reads_images or config.encoder in IMAGE_ENCODERS or not has_value
     if is_recurrent:
         return RecurrentActorCritic(obs, num_outputs, config)
-    if config.hidden != () and config.encoder in ("auto", "mlp") and _is_vector(obs):
-        arguments = (obs.shape[0], num_outputs, config.hidden_for(obs.shape[0]), config.activation)
+    if config.hidden != () and config.encoder in ("auto", "mlp") and is_vector(obs):
+        arguments = (obs.shape[0], num_outputs, config.hidden_for(obs.shape[0]), config.activation or "tanh")
         if not has_value:
             return SingleMLP(*arguments)
         if not shared:
@@ -66,7 +66,8 @@ def build_model(obs: Nest, num_outputs: int, config: NetworkConfig, *, has_value
     return ActorCritic(obs, num_outputs, config, shared=shared)
 
 
-def _is_vector(obs: Nest) -> bool:
+def is_vector(obs: Nest) -> bool:
+    """Whether it is one float32 vector, which stacked MLPs read."""
     return isinstance(obs, ArraySpec) and len(obs.shape) == 1 and obs.dtype == np.float32
 
 

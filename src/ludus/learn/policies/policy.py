@@ -24,7 +24,7 @@ from ludus.data.nest import Nest
 from ludus.learn.networks import model as models
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.networks.weights import load_weights, weights_of
-from ludus.learn.ops.distributions import Head, head_for
+from ludus.learn.ops.distributions import Head, head_for, named_head
 from ludus.learn.policies import runner as runners
 from ludus.learn.policies.normaliser import Normaliser
 from ludus.learn.policies.value_scale import ValueScale
@@ -43,7 +43,8 @@ class PolicySpec:
     normalise_obs: bool = False
     normalise_returns: bool = False  # the network's values are in units of `Policy.value_scale`
     log_std: float = 0.0  # initial logarithm of the std of continuous actions
-    head: str | None = None  # `module:Class` of a `Head`, made from the action; None: the one that fits the action
+    head: str | None = None  # one of ours by name, or `module:Class`; None: the one that fits the action
+    head_args: dict[str, Any] = field(default_factory=dict)  # of the head, beside the action
     has_value: bool = True  # the model estimates values; where not, those of vectors have one tower only
 
 
@@ -52,6 +53,8 @@ class Policy(nn.Module):
 
     A user's model may have modes (dropout, running statistics): it is in that of evaluation, but for gradient steps.
     """
+
+    exploration: torch.Tensor | None
 
     def __init__(self, spec: PolicySpec, seed: int = 0) -> None:
         super().__init__()
@@ -63,9 +66,8 @@ class Policy(nn.Module):
         self.state_spec: Nest = getattr(self.model, "state_spec", None)
         self.log_std = nn.Parameter(torch.full((self.head.num_free,), spec.log_std)) if self.head.num_free else None
         # How much is explored: set by the learner and part of the weights, so that it reaches those who act.
-        self.exploration: torch.Tensor | None = None
-        if self.head.num_explore:
-            self.register_buffer("exploration", torch.zeros(self.head.num_explore))
+        num_explore = self.head.num_explore
+        self.register_buffer("exploration", torch.zeros(num_explore) if num_explore else None)
         self.normaliser = Normaliser(spec.obs, spec.network) if spec.normalise_obs else None
         self.value_scale = ValueScale() if spec.normalise_returns else None
         self.has_modes = spec.network.model is not None  # ours have none
@@ -98,15 +100,13 @@ class Policy(nn.Module):
 
         A model may have `values_only` to do less.
         """
-        if self.normaliser is not None:
-            obs = self.normaliser(obs)
+        obs = self.scaled(obs)
         quick = getattr(self.model, "values_only", None)
         return quick(obs) if quick is not None else self.model(obs)[1]
 
     def advance(self, obs: Nest, state: Nest, first: torch.Tensor | None) -> tuple[Any, Any, Nest]:
         """`evaluate`, and the state afterwards."""
-        if self.normaliser is not None:
-            obs = self.normaliser(obs)
+        obs = self.scaled(obs)
         if self.is_recurrent:
             outputs, value, state = self.model(obs, state, first)
         else:
@@ -118,7 +118,11 @@ class Policy(nn.Module):
 
     def outputs(self, obs: Nest) -> Any:
         """What the model alone gives for a policy without state: `params` without what is the same for all rows."""
-        return self.model(obs if self.normaliser is None else self.normaliser(obs))[0]
+        return self.model(self.scaled(obs))[0]
+
+    def scaled(self, obs: Nest) -> Nest:
+        """Observations as the model is given them."""
+        return obs if self.normaliser is None else self.normaliser(obs)
 
     def act(
         self,
@@ -129,14 +133,18 @@ class Policy(nn.Module):
         mask: NDArray[np.bool_] | None = None,
         *,
         greedy: bool = False,
+        exponents: NDArray[np.float32] | None = None,
     ) -> tuple[NDArray[Any], NDArray[np.float32], Nest]:
         """One step of N rows: an action for each, the log-probability with which it was chosen, the state afterwards.
 
-        `greedy` takes the mode of the distribution; otherwise `rng` draws from it.
+        `greedy` takes the mode of the distribution; otherwise `rng` draws from it, and rows may explore more or less
+        by `exponents` `[N]`.
         """
         if self._runner is None:
             self._runner = self.runner()
         params, state = self._runner(obs, state, first)
+        if exponents is not None:
+            params = self.head.spread_exploration(params, exponents)
         return *self.head.choose(params, rng, mask, greedy=greedy), state
 
     def runner(self) -> runners.Runner:
@@ -155,5 +163,7 @@ class Policy(nn.Module):
 def _head(spec: PolicySpec) -> Head:
     if spec.head is None:
         return head_for(spec.action, squash=spec.squash)
-    head: Head = load_attribute(spec.head, what="head")(spec.action)
+    if ":" not in spec.head:
+        return named_head(spec.head, spec.action, **spec.head_args)
+    head: Head = load_attribute(spec.head, what="head")(spec.action, **spec.head_args)
     return head

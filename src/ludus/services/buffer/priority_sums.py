@@ -4,7 +4,7 @@
     sums.set(slots, weights)                    # a slot that is given twice has the last weight
     slots, probabilities = sums.draw(256, rng)  # with replacement; never one of weight 0
 
-Slots are summed in blocks of 8, those in blocks of 8 again, until few are left. A draw is one cumulative sum over the
+Slots are summed in blocks of 16, those in blocks of 16 again, until few are left. A draw is one cumulative sum over the
 top, then one within the drawn block of each level; all draws of a call go down together. A block is summed again from
 its parts whenever one of them changes, so no error adds up, however long it runs.
 """
@@ -18,8 +18,9 @@ from ludus.errors import DataError
 
 __all__ = ["PrioritySums"]
 
-_BLOCK = 8
-_MAX_TOP = 2048
+_SHIFT = 4
+_BLOCK = 1 << _SHIFT
+_MAX_TOP = 8192
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -33,7 +34,7 @@ class PrioritySums:
         sizes = [size]
         while sizes[-1] > _MAX_TOP:
             sizes.append(-(-sizes[-1] // _BLOCK))
-        # Each level but the top is a whole number of blocks: [blocks, 8]; the top is a flat array.
+        # Each level but the top is a whole number of blocks: [blocks, 16]; the top is a flat array.
         self._levels: list[Floats] = [np.zeros((size, _BLOCK)) for size in sizes]
         self._flat: list[Floats] = [level.reshape(-1) for level in self._levels]
         self._top: Floats = np.zeros(sizes[-1])
@@ -56,7 +57,7 @@ class PrioritySums:
         at = slots
         self._flat[0][at] = weights
         for number, level in enumerate(self._levels):
-            at = at >> 3
+            at = at >> _SHIFT
             sums = np.add.reduce(level.take(at, 0), 1)
             if number + 1 < len(self._levels):
                 self._flat[number + 1][at] = sums
@@ -90,7 +91,7 @@ class PrioritySums:
             # Rounding may leave more than the block has: then its last part above 0 is meant.
             np.minimum(left, np.nextafter(cumulative[:, -1], 0.0), out=left)
             inside = (cumulative > left[:, None]).argmax(1)
-            at <<= 3
+            at <<= _SHIFT
             at += inside
             if number:
                 inside += np.arange(0, n * _BLOCK, _BLOCK)

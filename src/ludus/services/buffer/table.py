@@ -172,26 +172,27 @@ class Table:
         """Add items. Returns the keys of those that went for it: in their slots, or chosen by the remover.
 
         Without `priorities` they get the largest that there ever was, so that each is sampled soon. The remover chooses
-        among the items that were there before. Of more than `capacity` at once the last ones stay. A key is used once.
+        among the items that were there before. Of more than `capacity` at once the last ones stay. A key is used once,
+        and those of one call have slots of their own.
         """
         keys = np.asarray(keys, np.int64)
         num = len(keys)
         if not num:
             return _NO_KEYS
-        items = self._items
-        slots = keys % self.num_slots
         if priorities is not None:
             priorities = self.check_priorities(priorities, num)
         gone: list[Ints] = []
+        if num > self.capacity:
+            gone.append(keys[: -self.capacity].copy())
+            keys = keys[-self.capacity :]
+            priorities = None if priorities is None else priorities[-self.capacity :]
+        items = self._items
+        slots = keys % self.num_slots
         old = items.key.take(slots)
         if np.maximum.reduce(old) >= 0:
             old = old[old >= 0]
             gone.append(old)
             self._drop(old, old % self.num_slots)
-        if num > self.capacity:
-            gone.append(keys[: -self.capacity].copy())
-            keys, slots = keys[-self.capacity :], slots[-self.capacity :]
-            priorities = None if priorities is None else priorities[-self.capacity :]
         excess = items.size + len(keys) - self.capacity
         if excess > 0:
             chosen = self._choose_to_remove(excess)

@@ -46,6 +46,7 @@ Bools = NDArray[np.bool_]
 _TABLES = "tables"
 _HEADER = "header"
 _NUM_ENTRIES, _NUM_STATES = 0, 1
+_MIN_STREAMS = 64
 KINDS = ("transition", "sequence")
 
 
@@ -132,6 +133,7 @@ class TrajectoryStore:
         self._entries, self._states = entries, states
         self._header: Ints = header.arrays["header"][0]
         self._streams: dict[str, StreamRows] = {}
+        self._max_streams = _MIN_STREAMS  # as many are kept before it is asked which are of no use
         self._obs = [(name, leaf.shape, spec.is_stack(leaf)) for name, leaf in spec.obs_columns.items()]
         self._reader = TrajectoryReader(spec, entries, states, num_buffers=num_buffers)
 
@@ -211,6 +213,7 @@ class TrajectoryStore:
         self._check(segment)
         rows = self._streams.get(stream)
         if rows is None or rows.num_rows != segment.num_rows:
+            self._forget_streams()
             rows = self._streams[stream] = StreamRows(segment.num_rows, len(self.tables))
         start, num_slots = self.num_inserted, self.num_entries
         stack = self.spec.frame_stack
@@ -244,24 +247,45 @@ class TrajectoryStore:
             table.insert(complete)
         return dict(zip(self.tables, links.complete, strict=True))
 
+    def end_stream(self, stream: str) -> None:
+        """No segment follows its last one. Not needed, but it frees what is kept of it. Unknown streams are ignored."""
+        self._streams.pop(stream, None)
+
+    def _forget_streams(self) -> None:
+        """Producers come and go: of those whose entries are all overwritten nothing can be linked to any more."""
+        if len(self._streams) < self._max_streams:
+            return
+        oldest = self.num_inserted - self.num_entries
+        self._streams = {name: rows for name, rows in self._streams.items() if rows.newest >= oldest}
+        self._max_streams = max(_MIN_STREAMS, 2 * len(self._streams))
+
     def _check(self, segment: Segment) -> None:
         columns = self._entries.spec
+        num_rows, num_steps = segment.num_rows, segment.num_steps
         leaves = self._leaves(segment.obs)
         if len(leaves) != len(self._obs):
             raise DataError(f"an observation has {len(leaves)} arrays, not {len(self._obs)}; nothing was inserted")
-        for (name, shape, _), leaf in zip(self._obs, leaves, strict=True):
-            if np.shape(leaf)[2:] != shape:
-                raise DataError(f"{name} is {np.shape(leaf)[2:]} for each row, not {shape}; nothing was inserted")
-        if np.shape(segment.action)[2:] != columns["action"].shape:
-            raise DataError(f"an action is {np.shape(segment.action)[2:]}, not {columns['action'].shape}")
+        parts = [*zip(self._obs, leaves, strict=True), (("action", columns["action"].shape, False), segment.action)]
+        for (name, shape, _), leaf in parts:
+            expected = (num_steps + (name != "action"), num_rows, *shape)
+            if leaf.shape != expected or not np.can_cast(leaf.dtype, columns[name].dtype, "same_kind"):
+                raise DataError(
+                    f"the segment's {name} is {leaf.dtype} {leaf.shape}, not {columns[name].dtype} {expected}; "
+                    f"nothing was inserted"
+                )
         if self.spec.mask_size and segment.mask is None:
             raise DataError("the store keeps masks, and the segment has none; nothing was inserted")
         if self.spec.state is not None and segment.state is None:
             raise DataError("the store keeps recurrent states, and the segment has none; nothing was inserted")
-        most = (segment.num_steps + 1) * segment.num_rows * self.spec.frame_stack
+        if self._states is not None and num_rows > self._states.num_slots:
+            raise DataError(
+                f"{num_rows} rows for {self._states.num_slots} recurrent states; nothing was inserted. "
+                f"Make num_states larger"
+            )
+        most = (num_steps + 1) * num_rows * self.spec.frame_stack
         if most > self.num_entries:
             raise DataError(
-                f"a segment of {segment.num_steps} steps of {segment.num_rows} rows may need {most} entries, and the "
+                f"a segment of {num_steps} steps of {num_rows} rows may need {most} entries, and the "
                 f"store has {self.num_entries}; nothing was inserted. Make the store larger or segments shorter"
             )
 
@@ -353,12 +377,11 @@ class TrajectoryStore:
     def _write_states(self, segment: Segment, entries: Entries, keys: Ints, rows: StreamRows) -> None:
         assert self._states is not None
         at = np.flatnonzero(rows.first_of_rows(entries))
-        if len(at) > self._states.num_slots:
-            raise DataError(f"{len(at)} rows for {self._states.num_slots} recurrent states; make num_states larger")
         number = int(self._header[_NUM_STATES])
         slots = np.arange(number, number + len(at)) % self._states.num_slots
         owners = self._states.arrays["owner"]
         lost = owners.take(slots)
+        lost = lost[lost >= 0]
         for name, table in self.tables.items():
             if self.kinds[name].kind == "sequence":
                 table.evict(lost)
@@ -434,6 +457,12 @@ class TrajectoryStore:
         if saved["entries"] is not None:
             if saved["entries"].keys() != self._entries.spec.keys():
                 raise DataError(f"the saved columns are {list(saved['entries'])}, not {list(self._entries.spec)}")
+            filled = min(int(saved["header"][_NUM_ENTRIES]), self.num_entries)
+            if len(saved["entries"]["key"]) != filled:
+                raise DataError(
+                    f"{len(saved['entries']['key'])} saved entries are not those of a ring of {self.num_entries}; "
+                    f"nothing was restored. Use the size that it was saved with"
+                )
             self._entries.arrays["key"].fill(-1)
             self._entries.write(0, saved["entries"])
             if self._states is not None:

@@ -5,7 +5,7 @@
     batch, is_whole = reader.sequences(keys, length=80)
 
 An item whose entries were overwritten while they were read is not whole: draw another in its place. Results are in
-arrays that are written to again by the `num_buffers`-th call after this one.
+arrays that are written to again by the `num_buffers`-th call after this one with as many keys.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class TrajectoryReader:
         `is_own`: this process has the store and nobody writes to it now, so all are, and it is not asked.
         """
         columns, num_slots = self._columns, self._num_slots
+        was_there = None if is_own else self._are_whole([keys])
         slots = keys % num_slots
         reward: NDArray[Any] = columns["reward"].take(slots)
         flags = columns["flags"].take(slots)
@@ -110,7 +111,7 @@ class TrajectoryReader:
             if self.spec.mask_size
             else None,
         )
-        return batch, None if is_own else self._are_whole(walked)
+        return batch, None if was_there is None else was_there & self._are_whole(walked)
 
     # -- sequences
 
@@ -120,6 +121,7 @@ class TrajectoryReader:
         Where an episode ends, the row's next one follows. What is not there yet is padding: `first`, not `active`.
         """
         columns, num_slots, num = self._columns, self._num_slots, len(keys)
+        was_there = None if is_own else self._are_whole([keys])
         walk: Ints = np.empty((length + 1, num), np.int64)
         is_there: Bools = np.empty((length + 1, num), np.bool_)
         walk[0], is_there[0] = keys, True
@@ -154,9 +156,9 @@ class TrajectoryReader:
             mask=columns["mask"].take(slots, 0, out=out["mask"], mode="clip") if self.spec.mask_size else None,
             state=state,
         )
-        if is_own:
+        if was_there is None:
             return segment, None
-        whole = self._are_whole(walked)
+        whole = was_there & self._are_whole(walked)
         if state is not None and self._states is not None:
             whole &= (number >= 0) & (self._states.arrays["owner"].take(number % self._states.num_slots) == keys)
         return segment, whole

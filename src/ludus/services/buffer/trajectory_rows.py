@@ -77,6 +77,11 @@ class StreamRows:
         self._is_even = False  # as many of each row, and at least one
         self._grid: tuple[int, Ints, Ints] | None = None  # steps and rows of a plain segment of so many steps
 
+    @property
+    def newest(self) -> int:
+        """The key of the last entry that can be linked to; -1: none."""
+        return int(self._tail_key.max())
+
     # -- what a segment adds
 
     def plan(self, segment: Segment, *, oldest: int, has_ghosts: bool) -> Entries:
@@ -85,9 +90,8 @@ class StreamRows:
         if num_rows != self.num_rows:
             raise DataError(f"the stream has {self.num_rows} rows, this segment {num_rows}; nothing was inserted")
         self._forget(oldest)
-        is_plain = not has_ghosts and self._is_plain(segment)
-        if is_plain:
-            return self._plan_plain(segment)
+        if self._is_plain(segment) and (plain := self._plan_plain(segment, has_ghosts=has_ghosts)) is not None:
+            return plain
         active, first = np.asarray(segment.active), np.asarray(segment.first)
         terminated, truncated = np.asarray(segment.terminated), np.asarray(segment.truncated)
         acts, done = active[:-1], terminated | truncated
@@ -141,8 +145,8 @@ class StreamRows:
             return False
         return not (self._is_first.any() or self._has_waited.any())
 
-    def _plan_plain(self, segment: Segment) -> Entries:
-        """What `plan` would give, with little work."""
+    def _plan_plain(self, segment: Segment, *, has_ghosts: bool) -> Entries | None:
+        """What `plan` would give, with little work; `None` if some entries need their older frames."""
         num_steps, num_rows = segment.reward.shape
         if self._grid is None or self._grid[0] != num_steps:
             step, row = np.divmod(np.arange(num_steps * num_rows), num_rows)
@@ -151,13 +155,15 @@ class StreamRows:
         first = np.asarray(segment.first)[:-1].reshape(-1)
         is_linked = self._tail_key >= 0
         is_linked &= ~self._tail_active | (segment.active[0] == self._is_active)
+        if has_ghosts and (first.any() or not is_linked.all()):
+            return None
         self._is_active = np.array(segment.active[-1])
         return Entries(
             step=step,
             row=row,
             flags=first * np.uint8(FIRST) | np.uint8(ACTIVE),
             reward=np.asarray(segment.reward, np.float32).reshape(-1),
-            has_ghosts=None,
+            has_ghosts=np.zeros(len(step), np.bool_) if has_ghosts else None,
             is_whole=True,
             folded_keys=_NONE,
             folded_rewards=_NO_REWARDS,

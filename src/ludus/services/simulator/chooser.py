@@ -21,7 +21,9 @@ class Chooser(Protocol):
 
     is_remote: bool
 
-    def begin(self, now: TimeStep, state: Nest) -> Any: ...
+    def begin(self, now: TimeStep, state: Nest, rows: slice) -> Any:
+        """`rows` are those of the group among all of the simulator."""
+        ...
 
     def finish(self, ticket: Any, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[np.float32], Nest]:
         """The action of each row, its log-probability, and the policy's state afterwards."""
@@ -29,19 +31,21 @@ class Chooser(Protocol):
 
 
 class InlineChooser:
-    """The policy itself, in this process."""
+    """The policy itself, in this process. `exponents`: how much each row explores, see `Head.spread_exploration`."""
 
     is_remote = False
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, exponents: NDArray[np.float32] | None = None) -> None:
         self._policy = policy
+        self._exponents = exponents
 
-    def begin(self, now: TimeStep, state: Nest) -> Any:
-        return now, state
+    def begin(self, now: TimeStep, state: Nest, rows: slice) -> Any:
+        return now, state, rows
 
     def finish(self, ticket: Any, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[np.float32], Nest]:
-        now, state = ticket
-        return self._policy.act(now.obs, state, now.first, rng, now.mask)
+        now, state, rows = ticket
+        exponents = None if self._exponents is None else self._exponents[rows]
+        return self._policy.act(now.obs, state, now.first, rng, now.mask, exponents=exponents)
 
 
 class RemoteChooser:
@@ -49,16 +53,20 @@ class RemoteChooser:
 
     is_remote = True
 
-    def __init__(self, client: Any, head: Any) -> None:
+    def __init__(self, client: Any, head: Any, exponents: NDArray[np.float32] | None = None) -> None:
         self._client = client
         self._head = head
+        self._exponents = exponents
         self.version: int | str = "latest"
 
-    def begin(self, now: TimeStep, state: Nest) -> Any:
+    def begin(self, now: TimeStep, state: Nest, rows: slice) -> Any:
         args = (now.obs,) if state is None else (now.obs, state, now.first)
-        return self._client.ask(self.version, args, {}), now.mask
+        return self._client.ask(self.version, args, {}), now.mask, rows
 
     def finish(self, ticket: Any, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[np.float32], Nest]:
-        asked, mask = ticket
+        asked, mask, rows = ticket
         outputs = asked.result()
-        return *self._head.choose(outputs["params"], rng, mask, greedy=False), outputs.get("state")
+        params = outputs["params"]
+        if self._exponents is not None:
+            params = self._head.spread_exploration(params, self._exponents[rows])
+        return *self._head.choose(params, rng, mask, greedy=False), outputs.get("state")

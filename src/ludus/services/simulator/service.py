@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ludus.core import VectorEnv
 from ludus.data.nest import Nest
@@ -43,6 +44,7 @@ class SimulatorSettings:
     num_trainers: int = 1
     is_async: bool = True
     model: str = "policy"
+    exponents: NDArray[np.float32] | None = None  # of the rows of all simulators: how much each explores
 
 
 class SimulatorService(Worker):
@@ -79,13 +81,18 @@ class SimulatorService(Worker):
         self._policy = Policy(settings.policy)
         rank = self._index % settings.num_trainers
         self._producer = _producer(rank, self.server.worker_name) if settings.is_async else None
+        groups = settings.make_groups()
+        exponents = settings.exponents
+        if exponents is not None:
+            num_rows = sum(group.num_rows for group in groups)
+            exponents = exponents[self._index * num_rows : (self._index + 1) * num_rows]
         chooser: Chooser
         if self._inference is None:
-            chooser = InlineChooser(self._policy)
+            chooser = InlineChooser(self._policy, exponents)
         else:
-            chooser = self._remote = RemoteChooser(ModelClient.of(self._inference), self._policy.head)
+            chooser = self._remote = RemoteChooser(ModelClient.of(self._inference), self._policy.head, exponents)
         self._simulator = Simulator(
-            settings.make_groups(),
+            groups,
             chooser,
             num_steps=settings.num_steps,
             seed=int(np.random.SeedSequence([settings.seed, self._index, started_at]).generate_state(1)[0]),

@@ -155,7 +155,7 @@ class Simulator:
         ended = time.perf_counter()
         self._step_s += ended - began
         if step < self._num_steps:
-            group.ticket = self._chooser.begin(now, group.state)
+            group.ticket = self._chooser.begin(now, group.state, group.rows)
             self._act_s += time.perf_counter() - ended
 
     def _act(self, group: _Group, segment: Segment, step: int) -> None:

@@ -32,7 +32,7 @@ class DiagGaussian(Head):
 
     def __init__(self, action: int | Continuous) -> None:
         size = action if isinstance(action, int) else action.size
-        self.num_outputs = self.num_free = size
+        self.num_outputs = self.num_free = self._size = size
         self.num_params = 2 * size
         self._centre = np.zeros(size, np.float32)
         self._half = np.ones(size, np.float32)
@@ -70,7 +70,7 @@ class DiagGaussian(Head):
         return self._logp(mean, log_std, (action - centre) / half) - self._log_half
 
     def entropy(self, params: Any, mask: Any = None) -> Any:
-        return self._split(params)[1].sum(-1) + (self.num_outputs * (_HALF_LOG_TAU + 0.5) + self._log_half)
+        return self._split(params)[1].sum(-1) + (self._size * (_HALF_LOG_TAU + 0.5) + self._log_half)
 
     def logp_and_entropy(self, params: Any, action: Any, mask: Any = None) -> tuple[Any, Any]:
         return self.logp(params, action), self.entropy(params)
@@ -85,25 +85,25 @@ class DiagGaussian(Head):
 
     def _split_numpy(self, params: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         check_params(params, self.num_params)
-        return params[:, : self.num_outputs], params[:, self.num_outputs :].clip(_MIN_LOG_STD, _MAX_LOG_STD)
+        return params[:, : self._size], params[:, self._size :].clip(_MIN_LOG_STD, _MAX_LOG_STD)
 
     def _split(self, params: Any) -> tuple[Any, Any]:
         check_params(params, self.num_params)
-        return params[..., : self.num_outputs], params[..., self.num_outputs :].clamp(_MIN_LOG_STD, _MAX_LOG_STD)
+        return params[..., : self._size], params[..., self._size :].clamp(_MIN_LOG_STD, _MAX_LOG_STD)
 
     def _logp_numpy(self, mean: Any, log_std: Any, std: Any, variable: Any) -> NDArray[np.float32]:
         # From the rounded variable, not from the noise it was made of: that is what torch will see.
         terms = 0.5 * np.square((variable - mean) / std) + log_std
-        logp: NDArray[np.float32] = -terms.sum(axis=-1) - np.float32(self.num_outputs * _HALF_LOG_TAU)
+        logp: NDArray[np.float32] = -terms.sum(axis=-1) - np.float32(self._size * _HALF_LOG_TAU)
         return logp
 
     def _logp(self, mean: Any, log_std: Any, variable: Any) -> Any:
         terms = 0.5 * ((variable - mean) * torch.exp(-log_std)).square() + log_std
-        return -terms.sum(-1) - self.num_outputs * _HALF_LOG_TAU
+        return -terms.sum(-1) - self._size * _HALF_LOG_TAU
 
     def _check_action(self, action: Any) -> None:
-        if action.shape[-1] != self.num_outputs:
-            raise DataError(f"actions have the shape {tuple(action.shape)}: the last should be {self.num_outputs}")
+        if action.shape[-1] != self._size:
+            raise DataError(f"actions have the shape {tuple(action.shape)}: the last should be {self._size}")
 
 
 class SquashedGaussian(DiagGaussian):

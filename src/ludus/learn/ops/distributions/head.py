@@ -75,6 +75,13 @@ class Head(Protocol):
         """How far the new is from the old, KL(old ‖ new), `[...]`, in nats."""
         ...
 
+    def spread_exploration(self, params: NDArray[np.float32], exponent: Any) -> NDArray[np.float32]:
+        """`params` whose rows explore differently: what they explore by to the power `exponent` `[N]` of the row.
+
+        Where a head has no such number, they are returned as they are.
+        """
+        return params
+
 
 def check_params(params: Any, num_params: int) -> None:
     """Raise `DataError` unless the last axis is that of one row's parameters."""

@@ -1,0 +1,164 @@
+"""What a training run keeps of all that was collected, and how it draws from it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.core import EnvSpec
+from ludus.data.nest import Nest
+from ludus.data.rng import restore_rng, save_rng
+from ludus.data.segment import Segment
+from ludus.data.transitions import Transitions
+from ludus.envs import registry as envs_by_name
+from ludus.errors import ConfigError
+from ludus.experiment.config import Config
+from ludus.learn.algorithms.replay_algorithm import ReplayConfig, ReplayItems
+from ludus.learn.algorithms.replay_learner import Replayed, ReplayLearner
+from ludus.services.buffer.limiters import Limiter, MinSize, SamplesPerInsert
+from ludus.services.buffer.selectors import Fifo, Prioritised, Uniform
+from ludus.services.buffer.table import TableSettings
+from ludus.services.buffer.trajectories import TrajectoryStore
+from ludus.services.buffer.trajectory_spec import TrajectorySpec
+
+__all__ = ["TrainingReplay", "make_replay"]
+
+_LOG = logging.getLogger(__name__)
+_TABLE = "replay"
+_MOST_SAVED = 1 << 29  # bytes of entries in a checkpoint; more would take longer than the time between two of them
+_ALE_FRAMES = 4
+_MOST_BATCHES = 64
+
+
+def make_replay(
+    config: Config, env: EnvSpec, learner: ReplayLearner, *, segment_steps: int, rank: int = 0
+) -> TrainingReplay:
+    """Of one trainer. The rate limiter of the first rank is that of all: see `ReplayFlow`."""
+    algorithm = config.algorithm
+    assert isinstance(algorithm, ReplayConfig)
+    is_stacked = envs_by_name.adapter_of(config.train.env) == "ale" and config.env_args.get("stack_num", 4) > 1
+    return TrainingReplay(
+        algorithm,
+        TrajectorySpec(
+            obs=env.obs,
+            action=env.action.array,
+            mask_size=env.action.mask_size if env.has_mask else 0,
+            state=learner.policy.state_spec if learner.algorithm.learns_from == "sequences" else None,
+            frame_stack=_ALE_FRAMES if is_stacked else 1,
+        ),
+        learner.algorithm.items(),
+        segment_steps=segment_steps,
+        seed=[config.train.seed, 0x2EB1, rank],
+        has_limiter=rank == 0,
+    )
+
+
+class TrainingReplay:
+    """The trajectories of one trainer in memory, and one table over them; `ludus.experiment.flows.replay.Replay`."""
+
+    def __init__(
+        self,
+        config: ReplayConfig,
+        spec: TrajectorySpec,
+        items: ReplayItems,
+        *,
+        segment_steps: int = 1,
+        seed: Any = 0,
+        has_limiter: bool = True,
+    ) -> None:
+        """`segment_steps`: of the segments that are inserted."""
+        if config.min_size > config.capacity:
+            raise ConfigError(f"min_size={config.min_size} is more than capacity={config.capacity} ever holds.")
+        self._config = config
+        self._kind = items.kind
+        # Of sequences, one starts with each row of a segment: there the recurrent state is known.
+        self._steps_per_item = segment_steps if items.kind == "sequence" else 1
+        limiter, self._most_at_once = _limiter(config, segment_steps, self._steps_per_item, has_limiter)
+        self._rng = np.random.default_rng(seed)
+        sampler = Prioritised(exponent=config.priority_exponent) if config.prioritised else Uniform()
+        settings = TableSettings(capacity=config.capacity, sampler=sampler, remover=Fifo(), limiter=limiter)
+        self._store = TrajectoryStore(spec, num_entries=config.capacity)
+        self._table = self._store.add_table(
+            _TABLE, settings, kind=items.kind, length=items.length, burn_in=items.burn_in
+        )
+        self._num_bytes = sum(
+            int(np.prod(leaf.shape, dtype=np.int64)) * leaf.dtype.itemsize for leaf in spec.columns().values()
+        )
+
+    def insert(self, segment: Segment, stream: str) -> None:
+        self._store.insert(segment, stream)
+
+    def has_room(self) -> bool:
+        return self._table.can_insert(1)
+
+    def num_ready(self, most: int) -> int:
+        size, num = self._config.batch_size, 0
+        most = min(most, self._most_at_once)
+        while num < most and self._table.can_sample((num + 1) * size):
+            num += 1
+        return num
+
+    def draw(self, num_batches: int, *, progress: float) -> Replayed:
+        """`num_batches` times `batch_size` rows. Those of prioritised replay have weights that correct the bias."""
+        config, num = self._config, num_batches * self._config.batch_size
+        batch: Transitions | Segment
+        if self._kind == "transition":
+            batch, keys, probabilities = self._store.sample_transitions(_TABLE, num, self._rng, gamma=config.gamma)
+        else:
+            batch, keys, probabilities = self._store.sample_sequences(_TABLE, num, self._rng)
+        if not config.prioritised:
+            return Replayed(batch)
+        start = config.importance_exponent
+        exponent = start + (1.0 - start) * min(progress, 1.0)
+        weight = (probabilities * self._table.size) ** -exponent
+        weight /= weight.reshape(num_batches, -1).max(1).repeat(config.batch_size)
+        return Replayed(batch, keys, weight.astype(np.float32))
+
+    def update_priorities(self, keys: NDArray[np.int64], priorities: NDArray[Any]) -> None:
+        self._table.update_priorities(keys, priorities + 1e-6)
+
+    def counts(self) -> dict[str, float]:
+        stats = self._table.statistics()
+        return {
+            "replay_size": stats.size,
+            "replay_inserted": stats.num_inserted,
+            "replay_sampled": stats.num_sampled,
+            "samples_per_insert": stats.num_sampled / max(1, stats.num_inserted),
+        }
+
+    def save(self) -> Nest:
+        """Everything, unless that is too much for a checkpoint: then a resumed run collects `min_size` steps first."""
+        size = min(self._store.num_inserted, self._store.num_entries) * self._num_bytes
+        if size > _MOST_SAVED:
+            _LOG.warning(
+                "the replay has %.1f GB, too much for a checkpoint: a run that is resumed from it begins with an empty "
+                "replay. A smaller capacity would be kept.",
+                size / 1e9,
+            )
+            return None
+        return {"store": self._store.save(), "rng": save_rng(self._rng)}
+
+    def restore(self, saved: Nest) -> bool:
+        if saved is None:
+            return False
+        self._store.restore(saved["store"])
+        restore_rng(self._rng, saved["rng"])
+        return True
+
+    def close(self) -> None:
+        """There is nothing outside of memory."""
+
+
+def _limiter(config: ReplayConfig, segment_steps: int, steps_per_item: int, has_limiter: bool) -> tuple[Limiter, int]:
+    """And how many batches may be drawn at once."""
+    ratio = config.updates_per_step * config.batch_size * steps_per_item
+    if not has_limiter or ratio == 0.0:
+        return MinSize(min_size=1), _MOST_BATCHES
+    # A band that a segment of every env, or a batch, fits into on either side, or nobody could go on.
+    of_segment = ratio * config.num_envs * segment_steps / steps_per_item
+    tolerance = max(2.0 * config.batch_size, 2.0 * of_segment, ratio)
+    limiter = SamplesPerInsert(ratio=ratio, min_size=max(1, config.min_size // steps_per_item), tolerance=tolerance)
+    return limiter, max(1, int(2.0 * tolerance) // config.batch_size)

@@ -1,0 +1,116 @@
+"""The flow `replay`: how often what is kept is learnt from, in one process and spread; what is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ludus.data.actions import Discrete
+from ludus.data.segment import Segment
+from ludus.data.spec import ArraySpec
+from ludus.errors import ConfigError
+from ludus.experiment.config import resolve
+from ludus.experiment.replay import TrainingReplay
+from ludus.learn.algorithms.replay_algorithm import ReplayConfig, ReplayItems
+from ludus.services.buffer.trajectory_spec import TrajectorySpec
+from ludus.telemetry.metrics_file import read_metrics
+from ludus.training import api as training
+
+from . import runs
+
+QUICK = {"threads": 1, "eval_episodes": 2, "hidden": "16", "min_size": 400, "batch_size": 32, "seed": 1}
+OBS = ArraySpec((2,), np.float32)
+
+
+def last(folder: Path, name: str) -> float:
+    return float([line[name] for line in read_metrics(folder) if name in line][-1])
+
+
+@pytest.mark.parametrize(("updates_per_step", "num_steps"), [(0.25, 1), (2.0, 1), (0.5, 8)])
+def test_as_many_gradient_steps_are_made_as_steps_pay_for(
+    updates_per_step: float, num_steps: int, tmp_path: Path
+) -> None:
+    settings = {**QUICK, "updates_per_step": updates_per_step, "num_steps": num_steps, "steps": 2_000}
+    training.train("dqn", "CartPole-v1", trial="t", project=str(tmp_path), **settings)
+    sampled, inserted = (last(tmp_path / "t", f"count/replay_{name}") for name in ("sampled", "inserted"))
+    wanted = (inserted - 400) * updates_per_step * 32
+    tolerance = max(2 * 32, 2 * updates_per_step * 32 * 8 * num_steps)
+    assert abs(sampled - wanted) <= tolerance + 32
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "r2d2"])
+def test_spread_over_simulators_the_ratio_holds_while_one_is_killed(algorithm: str, tmp_path: Path) -> None:
+    settings = {**QUICK, "updates_per_step": 0.1, "simulators": 2, "steps": 12_000, "capacity": 5_000, "num_steps": 10}
+    killed: list[int] = []
+
+    def kill_one(step: int, values: dict[str, float]) -> None:
+        if not killed:
+            killed.append(runs.pid_of(tmp_path / "t", "simulator/0"))
+            os.kill(killed[0], signal.SIGKILL)
+
+    training.train(algorithm, "CartPole-v1", trial="t", project=str(tmp_path), on_progress=kill_one, **settings)
+    assert killed
+    sampled, inserted = (last(tmp_path / "t", f"count/replay_{name}") for name in ("sampled", "inserted"))
+    per_item = 1 if algorithm == "dqn" else 16  # a sequence begins with each segment
+    ratio = 0.1 * 32 * per_item
+    tolerance = max(2 * 32, 2 * 0.1 * 32 * 8 * 16, ratio)
+    assert abs(sampled - (inserted - 400 // per_item) * ratio) <= 2 * tolerance
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"flow": "sync"}, "flow=sync is not for dqn, which learns from replay"),
+        ({"flow": "async"}, "flow=async is not for dqn"),
+    ],
+)
+def test_a_flow_that_is_not_for_the_algorithm_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolve("dqn", "CartPole-v1", settings)
+    with pytest.raises(ConfigError, match="flow=replay is not for ppo"):
+        resolve("ppo", "CartPole-v1", {"flow": "replay"})
+
+
+def test_a_replay_that_can_never_be_drawn_from_is_refused() -> None:
+    with pytest.raises(ConfigError, match="min_size=2000 is more than capacity=1000"):
+        make_replay(min_size=2_000, capacity=1_000)
+
+
+def make_replay(**settings: Any) -> TrainingReplay:
+    config = ReplayConfig(**{"min_size": 8, "batch_size": 4, "capacity": 64, "num_envs": 2, **settings})
+    spec = TrajectorySpec(obs=OBS, action=Discrete(2).array)
+    return TrainingReplay(config, spec, ReplayItems(kind="transition", length=1))
+
+
+def segment(number: int) -> Segment:
+    made = Segment.allocate(1, 2, obs=OBS, action=Discrete(2))
+    made.obs[0], made.obs[1] = number, number + 1
+    made.active[:] = True
+    made.reward[:] = number
+    return made
+
+
+def test_importance_is_1_for_the_rarest_of_a_batch_and_corrects_fully_at_the_end() -> None:
+    replay = make_replay(prioritised=True, priority_exponent=1.0, importance_exponent=0.5)
+    for number in range(20):
+        replay.insert(segment(number), "a")
+    drawn = replay.draw(1, progress=0.0)
+    assert drawn.keys is not None
+    replay.update_priorities(drawn.keys, np.full(4, 3.0))
+    sizes = {}
+    for progress in (0.0, 1.0):
+        again = replay.draw(8, progress=progress)
+        assert again.weight is not None
+        assert again.keys is not None
+        often = np.isin(again.keys, drawn.keys)
+        assert again.weight.max() == 1.0
+        assert often.any()
+        assert not often.all()
+        sizes[progress] = float(again.weight[often].min())
+    np.testing.assert_allclose(sizes[1.0], 1 / 3, rtol=1e-4)
+    np.testing.assert_allclose(sizes[0.0], 1 / np.sqrt(3), rtol=1e-4)
