@@ -111,7 +111,7 @@ def test_sync_waits_for_a_simulator_that_was_killed_and_goes_on(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("algorithm", "settings", "victim"),
     [
-        ("ppo", {"simulators": 2, "steps": 15_000}, "simulator/1"),
+        ("ppo", {"simulators": 2, "steps": 60_000}, "simulator/1"),
         ("impala", {"simulators": 1, "inference": 2, "steps": 15_000, "batch_segments": 2}, "inference/1"),
     ],
 )

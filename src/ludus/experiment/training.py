@@ -166,7 +166,9 @@ class Training:
             return False
         self._expect_steps(report)
         now = time.perf_counter()
-        if self._first_update_s is None:
+        if not report.metrics:
+            pass  # nothing was learnt in this turn: replay is being filled
+        elif self._first_update_s is None:
             self._first_update_s = time.time() - self._began
         elif self._steady is None:
             self._steady = (now, self.num_steps + report.num_steps)

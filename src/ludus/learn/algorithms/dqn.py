@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import numpy as np
+
 from ludus.errors import ConfigError
 from ludus.learn.algorithms.algorithm import Loss, Networks
 from ludus.learn.algorithms.replay_algorithm import ReplayAlgorithm, ReplayConfig, ReplayView
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from ludus.core import EnvSpec
     from ludus.data.nest import Nest
     from ludus.data.transitions import Transitions
+    from ludus.learn.algorithms.dqn_passes import DQNPasses
     from ludus.learn.networks.config import NetworkConfig
     from ludus.learn.policies.policy import Policy, PolicySpec
 
@@ -35,6 +38,7 @@ _LEAST_PRIORITY = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class DQNConfig(ReplayConfig):
+    num_steps: int = option(4, help="steps of each environment between updates", minimum=1)
     batch_size: int = option(128, help="transitions, or sequences, of one gradient step", minimum=1)
     learning_rate: float = option(5e-4, help="learning rate of Adam", minimum=0.0)
     anneal: bool = option(True, help="decay the learning rate linearly to zero over the run")
@@ -99,6 +103,30 @@ class DQN(ReplayAlgorithm[Q]):
         return (config.epsilon_start + (config.epsilon_end - config.epsilon_start) * share,)
 
     def losses(self, view: ReplayView) -> Iterator[Loss]:
+        passes = self._passes(view.networks)
+        return self._by_graph(view) if passes is None else self._by_passes(view, passes)
+
+    def _passes(self, networks: Networks) -> DQNPasses | None:
+        """What computes the gradient without torch's graph, where that can be."""
+        if "passes" not in networks.workspace:
+            from ludus.learn.algorithms.dqn_passes import DQNPasses  # here, because it loads torch
+
+            is_plain = self.config.distribution == "none" and not self.config.dueling
+            networks.workspace["passes"] = DQNPasses(networks) if is_plain and DQNPasses.fits(networks) else None
+        passes: DQNPasses | None = networks.workspace["passes"]
+        return passes
+
+    def _by_passes(self, view: ReplayView, passes: DQNPasses) -> Iterator[Loss]:
+        import torch
+
+        batch, policy, config = view.batch, view.networks.policy, self.config
+        assert batch is not None
+        with torch.no_grad():
+            obs, next_obs = (policy.scaled(each).numpy() for each in (batch.obs, batch.next_obs))
+        loss, error = passes.loss(view, obs, next_obs, double=config.double, huber=config.huber)
+        yield loss._replace(priority=torch.from_numpy(np.abs(error).clip(_LEAST_PRIORITY)))
+
+    def _by_graph(self, view: ReplayView) -> Iterator[Loss]:
         import torch  # here, because settings are shown without it
 
         batch, policy = view.batch, view.networks.policy

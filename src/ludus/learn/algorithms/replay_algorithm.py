@@ -87,6 +87,16 @@ class ReplayView:
     share: float = 1.0  # of this trainer in a mean over all ranks
     generator: Any = None  # torch's, for all that is random: a resumed run draws the same
 
+    def shares(self, num_rows: int) -> NDArray[np.float32]:
+        """What each row counts in a mean, as an array."""
+        import numpy as np
+
+        share = np.float32(self.share / num_rows)
+        if self.weight is None:
+            return np.full(num_rows, share)
+        weighted: NDArray[np.float32] = self.weight.numpy() * share
+        return weighted
+
     def mean(self, x: Tensor) -> Tensor:
         """Over rows `[B]`, or over the last axis of more, weighted by their importance; this rank's share of it."""
         mean = x.mean() if self.weight is None else (x * self.weight).mean()

@@ -51,7 +51,7 @@ class SACPasses:
         """The loss of the critics, and the error of each row."""
         batch = view.batch
         assert batch is not None
-        share = _shares(view, len(obs))
+        share = view.shares(len(obs))
         next_unit, next_logp, _ = self._sampled(next_obs, view.generator)
         best = self._target.forward(next_obs, next_unit.T)[:, 0].min(axis=0)
         best -= alpha * next_logp
@@ -66,7 +66,7 @@ class SACPasses:
     def policy_loss(self, view: ReplayView, obs: _Array, alpha: float) -> tuple[Loss, _Array]:
         """The loss of the policy, and the log-probability of each row's action."""
         num_rows = len(obs)
-        share = _shares(view, num_rows)
+        share = view.shares(num_rows)
         unit, logp, offset = self._sampled(obs, view.generator)
         q = self._critics.forward(obs, unit.T)[:, 0]
         least = q.argmin(axis=0) if len(q) > 1 else np.zeros(num_rows, np.int64)
@@ -87,7 +87,7 @@ class SACPasses:
 
     def temperature_loss(self, view: ReplayView, logp: _Array, target_entropy: float) -> Loss:
         log_alpha = self._log_alpha(view.networks)
-        share = _shares(view, len(logp))
+        share = view.shares(len(logp))
         excess = float((logp + np.float32(target_entropy)) @ share)
         assert log_alpha.grad is not None
         log_alpha.grad.fill_(-excess)
@@ -125,12 +125,3 @@ class SACPasses:
         of_log_std -= of_logp
         of_log_std *= (self._raw >= MIN_LOG_STD) & (self._raw <= MAX_LOG_STD)
         return np.concatenate([of_u, of_log_std])
-
-
-def _shares(view: ReplayView, num_rows: int) -> _Array:
-    """What each row counts in a mean."""
-    share = np.float32(view.share / num_rows)
-    if view.weight is None:
-        return np.full(num_rows, share)
-    weighted: _Array = view.weight.numpy() * share
-    return weighted

@@ -100,7 +100,8 @@ class ReplayClient:
 
     num_ahead: batches that one call draws, and one call is made ahead; 0: each batch is drawn when it is asked for.
     credits: inserts that may be unanswered; then `insert` waits. So the rate limiter reaches the producer.
-    mapped: read the service's memory, if it is on this host; otherwise items come by the connection.
+    mapped: read the service's memory, if it is on this host; otherwise items come by the connection. They do so, too,
+        from tables with `max_times_sampled`: none of their items may be lost between its last draw and its reading.
     num_buffers: what `sample` returns is written to again by the so many-th call after it; 0: never.
     copy: `insert` copies the rows. If not, they must not change until `credits` inserts later, or `flush`.
     timeout_s: how long `insert` and `sample` may take, be the service gone or the limiter closed.
@@ -350,7 +351,8 @@ class ReplayClient:
         self._staging = OutputBuffers(self._spec, self._credits + 1)
         self._token = about["token"]
         self._unmap()
-        if self._may_map and about["host"] == host_id():
+        # What leaves the table with its last draw could be overwritten before it is read here, and would be lost.
+        if self._may_map and about["is_lasting"] and about["host"] == host_id():
             self._reader = ColumnReader.open(Path(about["folder"]), self._token, touch=about["is_in_memory"])
 
     # -- priorities

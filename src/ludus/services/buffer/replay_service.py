@@ -175,6 +175,7 @@ class ReplayService:
             "host": host_id(),
             "token": self.replay.token,
             "is_in_memory": self.replay.folder.is_relative_to(SHARED_MEMORY),
+            "is_lasting": not self.replay.table.max_times_sampled,
         }
 
     @register
