@@ -39,7 +39,7 @@ _WAY_S = 10.0  # what a call may take beyond what it waits for
 _RETRY_AFTER_S = 0.05
 _MAX_UPDATES = 16  # on the way
 _MAX_ANSWER_BYTES = 16 << 20
-_MAX_TRIES = 100
+_MAX_MAPPED_TRIES = 3
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -255,18 +255,29 @@ class ReplayClient:
         return keys, probabilities
 
     def _fill_places(self, out: Arrays, n: int, keys: Ints, probabilities: Floats, places: Ints, until: float) -> None:
-        """Draw again until all places have whole rows."""
-        for _ in range(_MAX_TRIES):
-            drawn = self._take(len(places), n, until)
+        """Draw again until all places have whole rows. Where inserts are faster than reading, rows come by the call."""
+        num_tries = 0
+        while len(places):
+            is_mapped = num_tries < _MAX_MAPPED_TRIES
+            drawn = self._take(len(places), n, until) if is_mapped else self._draw_rows(len(places), until)
             num = len(drawn.keys)
             missing = self._put(drawn, out, keys, probabilities, places[:num])
             places = np.concatenate((missing, places[num:]))
-            if not len(places):
-                return
-        raise errors.DataError(
-            f"rows were overwritten {_MAX_TRIES} times before they were read: the ring is too small for the rate of "
-            "inserts. Use more slots, or fewer batches ahead."
-        )
+            num_tries += 1
+
+    def _draw_rows(self, num: int, until: float) -> _Draws:
+        """Draws whose rows the service reads: it does not insert at the same time."""
+        while True:
+            try:
+                answer = self._waiting_remote.submit("draw", num, 1, _WAIT_S, True).result()
+                why = answer.get("waits")
+            except errors.UNANSWERED as error:
+                answer, why = {}, str(error)
+                time.sleep(_RETRY_AFTER_S)
+            if why is None:
+                return _Draws(answer["keys"], answer["probabilities"], answer["rows"])
+            if time.monotonic() >= until:
+                raise errors.DeadlineExceeded(f"{num} rows could not be sampled in time: {why}")
 
     def _put(self, drawn: _Draws, out: Arrays, keys: Ints, probabilities: Floats, places: Ints) -> Ints:
         """The drawn rows in these places; returns those whose rows were not there any more."""
