@@ -41,6 +41,9 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     # Offline, steps are transitions that are drawn: these are some 2,000 and 8,000 gradient steps.
     "bc": [("*", {"steps": 500_000})],
     "iql": [("*", {"steps": 2_000_000})],
+    "dqn": [
+        ("*Acrobot-v*", {"learning_rate": 1e-3}),
+    ],
     "sac": [
         ("*CartPole-v*", {"n_step": 5, "normalise_obs": True, "tau": 0.01, "batch_size": 128, "updates_per_step": 0.5,
                           "target_entropy_share": 0.3, "initial_alpha": 0.1, "hidden": (64, 64)}),

@@ -38,7 +38,7 @@ from ludus.experiment.training import Flow, LoopWriter, Training
 from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.algorithm import Algorithm, SegmentConfig
 from ludus.learn.algorithms.learner import Learner
-from ludus.learn.algorithms.replay_algorithm import ReplayAlgorithm
+from ludus.learn.algorithms.replay_algorithm import ReplayAlgorithm, ReplayConfig
 from ludus.learn.algorithms.replay_learner import AnyLearner, ReplayLearner
 from ludus.learn.algorithms.trained_networks import Ranks
 from ludus.learn.policies.policy import Policy, PolicySpec
@@ -82,6 +82,7 @@ _PUBLISH_RETRY_S = 0.5
 _PUBLISH_WARN_S = 60.0
 _EVALUATE_TIMEOUT_S = 10.0
 _PUSHED_STEPS = 128
+_WIDE_BATCH = 256
 _SEGMENT_TIMEOUT_S = 3600.0  # slow envs may take their time; a lost simulator is noticed by its connection
 
 
@@ -176,7 +177,7 @@ def embedded(
             config, folder, spec, learner, began=began, on_progress=on_progress, open_metrics=open_metrics
         )
     groups = make_groups(config)
-    torch.set_num_threads(config.train.threads or _embedded_threads(groups[0].spec))
+    torch.set_num_threads(config.train.threads or _embedded_threads(config, groups[0].spec))
     policy = Policy(make_policy_spec(config, groups[0].spec), seed=config.train.seed)
     learner = make_learner(config, policy, num_agents=len(groups[0].spec.agents))
     simulator = make_simulator(config, groups, policy, seed=config.train.seed)
@@ -200,11 +201,16 @@ def embedded(
     )
 
 
-def _embedded_threads(env: EnvSpec) -> int:
+def _embedded_threads(config: Config, env: EnvSpec) -> int:
     """One for small networks: their work is too short for threads, which wait for each other by spinning; where
-    anything else runs on the machine, that costs dearly. Images are worth all cores."""
-    has_images = any(len(leaf.shape) == 3 for leaf in nests.leaves(env.obs))
-    return min(8, len(os.sched_getaffinity(0))) if has_images else 1
+    anything else runs on the machine, that costs dearly. Images are worth all cores, actors and critics of large
+    batches are worth two."""
+    cores = len(os.sched_getaffinity(0))
+    if any(len(leaf.shape) == 3 for leaf in nests.leaves(env.obs)):
+        return min(8, cores)
+    algorithm = config.algorithm
+    is_wide = isinstance(algorithm, ReplayConfig) and algorithm.batch_size >= _WIDE_BATCH
+    return min(2, cores) if is_wide else 1
 
 
 # --- spread over processes; `trial/services.py` makes the program
