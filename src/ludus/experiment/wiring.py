@@ -170,7 +170,7 @@ def embedded(
     freed_memory.keep()
     if config.is_offline:
         spec = envs.spec(config.train.env, **config.env_args)
-        torch.set_num_threads(config.train.threads or _embedded_threads(spec))
+        torch.set_num_threads(config.train.threads or _embedded_threads(config, spec))
         policy = Policy(make_policy_spec(config, spec), seed=config.train.seed)
         learner = make_learner(config, policy, num_agents=len(spec.agents))
         return offline_training(
