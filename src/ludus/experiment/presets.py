@@ -42,6 +42,7 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "bc": [("*", {"steps": 500_000})],
     "iql": [("*", {"steps": 2_000_000})],
     "dqn": [
+        ("*CartPole-v*", {"learning_rate": 1e-3}),
         ("*Acrobot-v*", {"learning_rate": 1e-3}),
     ],
     "sac": [
