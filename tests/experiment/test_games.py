@@ -312,7 +312,7 @@ def test_a_wrong_observation_is_refused_with_a_sentence_and_nothing_is_learnt_fr
 
 def wait_for_gateway(game: GameClient, body: bytes = b"[0, 0, 0, 0]") -> None:
     """Until the trainer is up, connections wait at the port; before that there is none."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while True:
         try:
             game.stateless(body)

@@ -47,7 +47,7 @@ def test_as_many_gradient_steps_are_made_as_steps_pay_for(
 
 @pytest.mark.parametrize("algorithm", ["dqn", "r2d2"])
 def test_spread_over_simulators_the_ratio_holds_while_one_is_killed(algorithm: str, tmp_path: Path) -> None:
-    steps = 12_000 if algorithm == "dqn" else 4_000
+    steps = 60_000 if algorithm == "dqn" else 8_000
     settings = {**QUICK, "updates_per_step": 0.1, "simulators": 2, "steps": steps, "capacity": 5_000, "num_steps": 10}
     killed: list[int] = []
 
