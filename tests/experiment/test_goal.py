@@ -130,7 +130,7 @@ def test_the_steps_of_whole_evaluations_count_as_well(monkeypatch: pytest.Monkey
 
 def test_few_episodes_say_nothing(played: Played) -> None:
     goal = Goal(100.0, resolve("ppo", "CartPole-v1", {}))
-    assert not goal.is_reached(None, [500.0] * 19, [100] * 19, 1_000, seed=0)  # type: ignore[arg-type]
+    assert not goal.is_reached(None, [500.0] * 4, [100] * 4, 1_000, seed=0)  # type: ignore[arg-type]
     assert played.count == 0
 
 
@@ -188,3 +188,19 @@ def test_the_first_few_episodes_are_not_much_longer_than_training_has_them(monke
     goal = Goal(100.0, resolve("ppo", "CartPole-v1", {}))
     assert goal.is_reached(None, [500.0] * 20, [900] * 19 + [1_100], 1_000, seed=0)  # type: ignore[arg-type]
     assert limits == [2_200, 4_400]
+
+
+def test_where_episodes_are_few_the_last_five_say_how_far_it_is(played: Played) -> None:
+    goal = Goal(-100.0, resolve("ppo", "CartPole-v1", {}))
+    returns = [-1100.0] * 5
+    assert not goal.is_reached(None, returns, [100] * 5, 1_000, seed=0)  # type: ignore[arg-type]
+    returns += [-100.0] * 4  # of the last five the mean is -300, of all nine it would be -656
+    played.mean = -100.0
+    assert goal.is_reached(None, returns, [100] * 9, 1_900, seed=0)  # type: ignore[arg-type]
+
+
+def test_a_bad_moment_of_a_long_run_does_not_hide_its_last_twenty_episodes(played: Played) -> None:
+    goal = Goal(100.0, resolve("ppo", "CartPole-v1", {}))
+    assert not goal.is_reached(None, [0.0] * 5, [100] * 5, 500, seed=0)  # type: ignore[arg-type]
+    played.mean = 100.0
+    assert goal.is_reached(None, [100.0] * 15 + [0.0] * 5, [100] * 20, 100_000, seed=0)  # type: ignore[arg-type]

@@ -2,7 +2,8 @@
 
 What training itself returns comes late: its actions are drawn at random, and of many envs those that fail early are
 counted first. So the question is asked from a quarter of the way on; halfway as often as it takes a quarter of
-training's steps, near the goal as often as it takes as many.
+training's steps, near the goal as often as it takes as many. The way is that of the last five episodes or of the last
+twenty, whichever is further: where episodes are long and few, twenty of them still show how training began.
 Where evaluation has other env arguments than training, unclipped rewards for example, training's returns may never get
 there; then it is also asked as often as it takes a tenth of training's steps. A few episodes are played first, not
 much longer than training's (a greedy policy may go in circles for ever): where not even the best of them gets there,
@@ -27,6 +28,7 @@ __all__ = ["Goal"]
 
 _LOG = logging.getLogger(__name__)
 _NUM_EPISODES = 20
+_WINDOWS = (5, _NUM_EPISODES)  # training's last episodes, whose mean return says how far it is
 _WORTH_ASKING = 0.25  # of the way from the first episodes' return to the wanted one
 _NUM_TRIED, _TRIED_TIMES = 5, 2  # episodes that are played first, and their steps to those of training's longest
 _WHOLE_TIMES = 4  # of the twenty: a greedy policy that goes in circles holds the trainer for as long
@@ -50,9 +52,10 @@ class Goal:
 
         Where one of the twenty does not end in four times the longest episode of training, it is not reached.
         """
-        if len(returns) < _NUM_EPISODES:
+        means = [float(np.mean(returns[-window:])) for window in _WINDOWS if len(returns) >= window]
+        if not means:
             return False
-        recent = float(np.mean(returns[-_NUM_EPISODES:]))
+        recent = max(means)
         if self._first is None:
             self._first = recent
         begin = min(self._first, self._wanted)
