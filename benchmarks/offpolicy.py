@@ -57,6 +57,7 @@ WHAT = {
     "cartpole": "DQN, CartPole-v1, process start to a greedy return of 475: seconds",
 }
 PEERS = ["sb3", "sbx", "cleanrl"]
+LIMIT = "limit"  # the multiplications alone; of SAC, where they are most of the work
 ONE_CORE = "1 thread, held to one core"
 
 
@@ -89,6 +90,7 @@ RATIOS = [
         for group in RATES
         for peer in PEERS
     ),
+    *(Ratio(f"sac_vs_limit{'' if n == 1 else f'_{n}threads'}", "sac", LIMIT, named_threads(n), None) for n in THREADS),
     *(Ratio(f"{group}_vs_sbx_1core", group, "sbx", named_threads(1), None, ONE_CORE) for group in RATES),
     *(Ratio(f"time_vs_best_{group}", group, "best", "", 2.0) for group in TIMES),
 ]
@@ -124,6 +126,14 @@ def our_entries(group: str, steps: int | None) -> list[Entry]:
     total = WARM_STEPS + (steps or RATE_STEPS[group])
     command = [ludus, *RATES[group].split(), "--steps", str(total), "--json", THREADS_OPTION]
     return [Entry(group, "ludus", named_threads(n), n, [*command, str(n)]) for n in THREADS]
+
+
+def limit_entries(group: str) -> list[Entry]:
+    if group != "sac":
+        return []
+    script = ROOT / "benchmarks" / "offpolicy_contestants" / "limit.py"
+    command = [str(ROOT / ".venv" / "bin" / "python"), str(script), "--threads"]
+    return [Entry(group, LIMIT, named_threads(n), n, [*command, str(n)]) for n in THREADS]
 
 
 def peer_entries(group: str, steps: int | None) -> list[Entry]:
@@ -181,7 +191,7 @@ class Race:
             e
             for e in self.entries
             if e.group == group and e.metrics and variant in ("", e.variant)
-            and (e.name == name or (name == "best" and e.name != "ludus"))
+            and (e.name == name or (name == "best" and e.name not in ("ludus", LIMIT)))
         ]  # fmt: skip
         better = min if group in TIMES else max
         return better(found, key=lambda e: e.metric, default=None)
@@ -245,7 +255,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """All groups; the result is the JSON object of DESIGN §9."""
     entries = []
     for group in args.only:
-        entries += [] if args.no_ludus else our_entries(group, args.steps)
+        entries += [] if args.no_ludus else [*our_entries(group, args.steps), *limit_entries(group)]
         entries += [] if args.no_peers else peer_entries(group, args.steps)
     if args.threads:
         entries = [e for e in entries if e.threads in (None, args.threads)]
@@ -297,7 +307,7 @@ def versions(entries: list[Entry]) -> dict[str, Any]:
     found: dict[str, Any] = {"system": platform.platform(), "cores": os.cpu_count()}
     for e in entries:
         for result in e.results:
-            side = "ludus" if e.name == "ludus" else "peers-sbx"
+            side = "ludus" if e.name in ("ludus", LIMIT) else "peers-sbx"
             found.setdefault(side, {}).update(result.get("versions") or {})
     return found
 
