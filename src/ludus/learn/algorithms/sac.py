@@ -127,14 +127,16 @@ class SAC(ReplayAlgorithm[SACConfig]):
         networks, batch = view.networks, view.batch
         policy = networks.policy
         assert batch is not None
+        is_due = (view.num_steps + 1) % self.config.policy_every == 0
         with torch.no_grad():
             alpha = passes.alpha(networks) if self.config.alpha is None else self.config.alpha
             obs, next_obs = policy.scaled(batch.obs).numpy(), policy.scaled(batch.next_obs).numpy()
+            passes.act(view, next_obs, obs if is_due else None)
             loss, error = passes.critics_loss(view, obs, next_obs, alpha)
         if self.config.prioritised:
             loss = loss._replace(priority=torch.from_numpy(abs(error).mean(0)))
         yield loss
-        if (view.num_steps + 1) % self.config.policy_every:
+        if not is_due:
             return
         with torch.no_grad():
             loss, logp = passes.policy_loss(view, obs, alpha)

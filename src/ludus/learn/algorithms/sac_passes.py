@@ -7,7 +7,7 @@ both with a plain version.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,14 +47,22 @@ class SACPasses:
             and policy.model.tower.weights[0].device.type == "cpu"
         )
 
+    def act(self, view: ReplayView, next_obs: _Array, obs: _Array | None) -> None:
+        """Draw actions at `next_obs` and, for the policy's own step, at `obs`, in one pass."""
+        both = [next_obs] if obs is None else [next_obs, obs]
+        size = self._head.bounds.size
+        noise = [torch.empty(len(each), size).normal_(generator=view.generator).numpy().T for each in both]
+        outputs = self._policy.forward(np.concatenate(both))[0]
+        self._actions = _Actions.drawn(outputs, np.concatenate(noise, axis=1))
+
     def critics_loss(self, view: ReplayView, obs: _Array, next_obs: _Array, alpha: float) -> tuple[Loss, _Array]:
         """The loss of the critics, and the error of each row."""
         batch = view.batch
         assert batch is not None
         share = view.shares(len(obs))
-        next_unit, next_logp, _ = self._sampled(next_obs, view.generator)
-        best = self._target.forward(next_obs, next_unit.T)[:, 0].min(axis=0)
-        best -= alpha * next_logp
+        chosen = self._actions.of(slice(None, len(obs)))
+        best = self._target.forward(next_obs, chosen.unit.T)[:, 0].min(axis=0)
+        best -= alpha * chosen.logp
         target = batch.reward.numpy() + batch.discount.numpy() * best
         q = self._critics.forward(obs, self._head.bounds.to_unit(batch.action).numpy())[:, 0]
         error = q - target
@@ -67,20 +75,21 @@ class SACPasses:
         """The loss of the policy, and the log-probability of each row's action."""
         num_rows = len(obs)
         share = view.shares(num_rows)
-        unit, logp, offset = self._sampled(obs, view.generator)
-        q = self._critics.forward(obs, unit.T)[:, 0]
+        second = slice(num_rows, None)
+        chosen = self._actions.of(second)
+        q = self._critics.forward(obs, chosen.unit.T)[:, 0]
         least = q.argmin(axis=0) if len(q) > 1 else np.zeros(num_rows, np.int64)
         of_q = -share
-        of_unit = np.empty_like(unit)
+        of_unit = np.empty_like(chosen.unit)
         action = slice(obs.shape[1], None)
         for tower in range(len(q)):
             rows = np.flatnonzero(least == tower)
             if len(rows):
                 of_unit[:, rows] = self._critics.input_gradient(of_q[rows][None], tower, rows, action).T
-        self._policy.backward(self._of_outputs(unit, offset, of_unit, np.float32(alpha) * share)[None])
-        value = alpha * logp - q.min(axis=0)
-        metrics = {"entropy": -float(logp @ share), "alpha": alpha}
-        return Loss(float(value @ share), metrics, has_gradient=True), logp
+        self._policy.backward(chosen.gradient(of_unit, np.float32(alpha) * share)[None], second)
+        value = alpha * chosen.logp - q.min(axis=0)
+        metrics = {"entropy": -float(chosen.logp @ share), "alpha": alpha}
+        return Loss(float(value @ share), metrics, has_gradient=True), chosen.logp
 
     def alpha(self, networks: Networks) -> float:
         return math.exp(self._log_alpha(networks).item())
@@ -98,13 +107,21 @@ class SACPasses:
         log_alpha: torch.Tensor = temperature.log_alpha
         return log_alpha
 
-    def _sampled(self, obs: _Array, generator: Any) -> tuple[_Array, _Array, _Array]:
-        """Actions `[size, N]` in units of their bounds, their log-probability, and how far noise moved them."""
-        size = self._head.bounds.size
-        noise = torch.empty(len(obs), size).normal_(generator=generator).numpy().T
-        outputs = self._policy.forward(obs)[0]
-        self._raw = outputs[size:]
-        log_std = self._raw.clip(MIN_LOG_STD, MAX_LOG_STD)
+
+class _Actions(NamedTuple):
+    """Drawn from means and logs of the std, as `TanhGaussian` does it; rows are along the last axis."""
+
+    raw: _Array  # [size, N] logs of the std, before they are bounded
+    offset: _Array  # [size, N] how far noise moved them
+    unit: _Array  # [size, N] in units of their bounds
+    logp: _Array  # [N]
+
+    @classmethod
+    def drawn(cls, outputs: _Array, noise: _Array) -> _Actions:
+        """Of `outputs` `[2 size, N]`."""
+        size = len(noise)
+        raw = outputs[size:]
+        log_std = raw.clip(MIN_LOG_STD, MAX_LOG_STD)
         offset = np.exp(log_std)
         offset *= noise
         u = outputs[:size] + offset
@@ -115,13 +132,16 @@ class SACPasses:
         log_std -= np.float32(2.0) * stretch
         logp = -log_std.sum(axis=0)
         logp -= np.float32(size * (_HALF_LOG_TAU + 2.0 * math.log(2.0)))
-        return np.tanh(u), logp, offset
+        return cls(raw, offset, np.tanh(u), logp)
 
-    def _of_outputs(self, unit: _Array, offset: _Array, of_unit: _Array, of_logp: Any) -> _Array:
-        """The gradient `[2 size, N]` of means and logs of the std: see `TanhGaussian`."""
-        of_u = of_unit * (np.float32(1.0) - unit * unit)
-        of_u += np.float32(2.0) * of_logp * unit
-        of_log_std = of_u * offset
+    def of(self, rows: slice) -> _Actions:
+        return _Actions(self.raw[:, rows], self.offset[:, rows], self.unit[:, rows], self.logp[rows])
+
+    def gradient(self, of_unit: _Array, of_logp: Any) -> _Array:
+        """Of the outputs `[2 size, N]`."""
+        of_u = of_unit * (np.float32(1.0) - self.unit * self.unit)
+        of_u += np.float32(2.0) * of_logp * self.unit
+        of_log_std = of_u * self.offset
         of_log_std -= of_logp
-        of_log_std *= (self._raw >= MIN_LOG_STD) & (self._raw <= MAX_LOG_STD)
+        of_log_std *= (self.raw >= MIN_LOG_STD) & (self.raw <= MAX_LOG_STD)
         return np.concatenate([of_u, of_log_std])

@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from ludus.learn.ops.products import dense, multiply
+
 __all__ = ["SingleMLP", "StackedMLP"]
 
 
@@ -92,38 +94,6 @@ class SingleMLP(nn.Module):
         return [[*hidden, (last[0].detach().numpy()[0].T, last[1].detach().numpy()[0, :, 0])]]
 
 
-def _forward(
-    x: torch.Tensor, activation: str, parameters: Sequence[torch.Tensor]
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Outputs `[K, N, num_outputs]`, and the inputs of all layers: `[N, ...]` of a single tower, else `[K, N, ...]`."""
-    *weights, last_weight = parameters[: len(parameters) // 2]
-    *biases, last_bias = parameters[len(parameters) // 2 :]
-    is_single = len(last_weight) == 1
-    if is_single:
-        h = x if x.dim() == 2 else x[0]
-    else:
-        h = x.expand(len(last_weight), *x.shape) if x.dim() == 2 else x
-    kept = [h]
-    for weight, bias in zip(weights, biases, strict=True):
-        h = torch.addmm(bias[0, 0], h, weight[0]) if is_single else torch.baddbmm(bias, h, weight)
-        h = h.relu_() if activation == "relu" else h.tanh_()
-        kept.append(h)
-    return _last_layer(h, last_weight, last_bias), kept
-
-
-def _last_layer(h: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    if len(weight) == 1:
-        return torch.addmm(bias[0], weight[0], h.t()).t().unsqueeze(0)
-    if weight.shape[1] > 1:
-        return torch.baddbmm(bias, weight, h.transpose(1, 2)).transpose(1, 2)
-    # torch multiplies a stack of matrices by a stack of vectors seven times as slowly as one by one.
-    return (
-        torch.stack([torch.mv(each, row[0]) for each, row in zip(h, weight, strict=True)])
-        .add_(bias[:, 0])
-        .unsqueeze(-1)
-    )
-
-
 class _Stack(torch.autograd.Function):
     """Forward and backward of all towers."""
 
@@ -131,25 +101,55 @@ class _Stack(torch.autograd.Function):
     def forward(context: Any, x: torch.Tensor, activation: str, *parameters: torch.Tensor) -> torch.Tensor:
         outputs, kept = _forward(x, activation, parameters)
         context.activation, context.input_shape = activation, x.shape
-        context.save_for_backward(*parameters[: len(parameters) // 2], *kept)
+        context.save_for_backward(*parameters[: len(parameters) // 2], *(h for tower in kept for h in tower))
         return outputs
 
     @staticmethod
     def backward(context: Any, of_outputs: torch.Tensor) -> tuple[Any, ...]:
-        saved = context.saved_tensors
-        *weights, last_weight = saved[: len(saved) // 2]
-        kept = saved[len(saved) // 2 :]
+        num_layers = len(context.needs_input_grad[2:]) // 2
+        weights, flat = context.saved_tensors[:num_layers], context.saved_tensors[num_layers:]
+        kept = [flat[start : start + num_layers] for start in range(0, len(flat), num_layers)]
         needs_x, needs_weights = context.needs_input_grad[0], context.needs_input_grad[2]
-        is_flat = len(context.input_shape) == 2
+        of_inputs: list[Any] = []
+        of_parameters: list[list[torch.Tensor]] = []
+        for tower, gradient in enumerate(of_outputs):
+            of_tower = [weight[tower] for weight in weights]
+            if needs_weights:
+                of_x, gradients = _backward(gradient, context.activation, of_tower, kept[tower], needs_x)
+                of_parameters.append(gradients)
+            else:
+                of_x = _frozen(gradient, context.activation, of_tower, kept[tower])
+            of_inputs.append(of_x)
+        of_x = None
+        if needs_x and len(of_inputs) == 1:
+            of_x = of_inputs[0].view(context.input_shape)
+        elif needs_x:
+            of_x = torch.stack(of_inputs)
+            of_x = of_x.sum(0) if len(context.input_shape) == 2 else of_x
         if not needs_weights:
-            of_x = _frozen(of_outputs, context.activation, last_weight, weights, kept)
-            of_x = of_x if not is_flat else of_x.sum(0) if len(of_x) > 1 else of_x[0]
-            return of_x, None, *([None] * (2 + 2 * len(weights)))
-        if len(last_weight) == 1:
-            of_x, gradients = _backward_single(of_outputs[0], context.activation, last_weight, weights, kept, needs_x)
-            return (None if of_x is None else of_x.view(context.input_shape)), None, *gradients
-        of_x, gradients = _backward(of_outputs, context.activation, last_weight, weights, kept, needs_x)
-        return (of_x.sum(0) if of_x is not None and is_flat else of_x), None, *gradients
+            return of_x, None, *([None] * (2 * num_layers))
+        stacked = [
+            each[0].unsqueeze(0) if len(each) == 1 else torch.stack(each) for each in zip(*of_parameters, strict=True)
+        ]
+        return of_x, None, *stacked
+
+
+def _forward(
+    x: torch.Tensor, activation: str, parameters: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, list[list[torch.Tensor]]]:
+    """Outputs `[K, N, num_outputs]`, and the inputs of all layers, by tower."""
+    *weights, last_weight = parameters[: len(parameters) // 2]
+    *biases, last_bias = parameters[len(parameters) // 2 :]
+    outputs, kept = [], []
+    for tower in range(len(last_weight)):
+        h = x if x.dim() == 2 else x[tower]
+        inputs = [h]
+        for weight, bias in zip(weights, biases, strict=True):
+            h = dense(h, weight[tower], bias[tower, 0], activation)
+            inputs.append(h)
+        kept.append(inputs)
+        outputs.append(torch.addmm(last_bias[tower], last_weight[tower], h.t()).t())
+    return outputs[0].unsqueeze(0) if len(outputs) == 1 else torch.stack(outputs), kept
 
 
 def _deactivate(gradient: torch.Tensor, outputs: torch.Tensor, activation: str) -> torch.Tensor:
@@ -158,80 +158,43 @@ def _deactivate(gradient: torch.Tensor, outputs: torch.Tensor, activation: str) 
     return torch.ops.aten.tanh_backward(gradient, outputs)
 
 
-def _backward_single(
-    gradient: torch.Tensor,
-    activation: str,
-    last_weight: torch.Tensor,
-    weights: Sequence[torch.Tensor],
-    kept: Sequence[torch.Tensor],
-    needs_x: bool,
-) -> tuple[Any, list[Any]]:
-    """Of the input, if needed, and of the parameters in their order."""
-    of_weights: list[Any] = [gradient.t().mm(kept[-1]).unsqueeze(0)]
-    of_biases: list[Any] = [gradient.sum(0).view(1, -1, 1)]
-    if weights or needs_x:
-        gradient = gradient.mm(last_weight[0])
-    for number in reversed(range(len(weights))):
-        gradient = _deactivate(gradient, kept[number + 1], activation)
-        of_weights.append(kept[number].t().mm(gradient).unsqueeze(0))
-        of_biases.append(gradient.sum(0).view(1, 1, -1))
-        if number or needs_x:
-            gradient = gradient.mm(weights[number][0].t())
-    return (gradient if needs_x else None), [*reversed(of_weights), *reversed(of_biases)]
-
-
 def _backward(
     gradient: torch.Tensor,
     activation: str,
-    last_weight: torch.Tensor,
     weights: Sequence[torch.Tensor],
     kept: Sequence[torch.Tensor],
     needs_x: bool,
-) -> tuple[Any, list[Any]]:
-    of_last_bias = gradient.sum(1).unsqueeze(-1)
-    if last_weight.shape[1] == 1:
-        columns = [torch.mv(h.t(), each[:, 0]) for h, each in zip(kept[-1], gradient, strict=True)]
-        of_last_weight = torch.stack(columns).unsqueeze(1)
-        gradient = gradient * last_weight
-    else:
-        of_last_weight = gradient.transpose(1, 2).bmm(kept[-1])
-        gradient = gradient.bmm(last_weight)
-    of_weights: list[Any] = [of_last_weight]
-    of_biases: list[Any] = [of_last_bias]
-    for number in reversed(range(len(weights))):
-        gradient = _deactivate(gradient, kept[number + 1], activation)
-        of_weights.append(kept[number].transpose(1, 2).bmm(gradient))
-        of_biases.append(gradient.sum(1, keepdim=True))
+) -> tuple[Any, list[torch.Tensor]]:
+    """Of one tower: the gradient of the input, if it is needed, and those of the parameters in their order."""
+    of_weights = [gradient.t().mm(kept[-1])]
+    of_biases = [gradient.sum(0).unsqueeze(-1)]
+    number = len(weights) - 1
+    if number or needs_x:
+        gradient = gradient.mm(weights[-1])
+    while number:
+        gradient = _deactivate(gradient, kept[number], activation)
+        number -= 1
+        of_weights.append(multiply(kept[number].t(), gradient))
+        of_biases.append(gradient.sum(0, keepdim=True))
         if number or needs_x:
-            gradient = gradient.bmm(weights[number].transpose(1, 2))
+            gradient = multiply(gradient, weights[number].t())
     return (gradient if needs_x else None), [*reversed(of_weights), *reversed(of_biases)]
 
 
 def _frozen(
-    of_outputs: torch.Tensor,
-    activation: str,
-    last_weight: torch.Tensor,
-    weights: Sequence[torch.Tensor],
-    kept: Sequence[torch.Tensor],
+    gradient: torch.Tensor, activation: str, weights: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]
 ) -> torch.Tensor:
-    """Of the inputs alone `[K, N, num_inputs]`.
+    """Of one tower: the gradient of its inputs alone.
 
     Where a loss takes the least of several critics, each of them has gradients in a part of the rows only: the others
     are left out.
     """
-    num_towers, num_rows = of_outputs.shape[:2]
-    has_any = (of_outputs != 0.0).any(-1)
-    whole = []
-    for tower in range(num_towers):
-        rows = has_any[tower].nonzero().squeeze(-1)
-        is_part = len(rows) < num_rows
-        gradient = of_outputs[tower][rows] if is_part else of_outputs[tower]
-        gradient = gradient * last_weight[tower] if gradient.shape[1] == 1 else gradient.mm(last_weight[tower])
-        for number in reversed(range(len(weights))):
-            h = kept[number + 1] if num_towers == 1 else kept[number + 1][tower]
-            gradient = _deactivate(gradient, h.index_select(0, rows) if is_part else h, activation)
-            gradient = gradient.mm(weights[number][tower].t())
-        if is_part:
-            gradient = gradient.new_zeros(num_rows, gradient.shape[1]).index_copy_(0, rows, gradient)
-        whole.append(gradient)
-    return torch.stack(whole)
+    num_rows = len(gradient)
+    rows = (gradient != 0.0).any(-1).nonzero().squeeze(-1)
+    is_part = len(rows) < num_rows
+    gradient = (gradient[rows] if is_part else gradient).mm(weights[-1])
+    for number in reversed(range(len(weights) - 1)):
+        h = kept[number + 1]
+        gradient = _deactivate(gradient, h.index_select(0, rows) if is_part else h, activation)
+        gradient = multiply(gradient, weights[number].t())
+    return gradient.new_zeros(num_rows, gradient.shape[1]).index_copy_(0, rows, gradient) if is_part else gradient
