@@ -14,17 +14,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from processes import is_alive, parent, wait_until
 from staged import Echo, Warner, crashing_program, echo_program, forever_program
 
 from ludus import discovery, errors, launch
+from ludus.data.spec import ArraySpec
 from ludus.discovery import names
 from ludus.launch import Phase, lifeline, ray_engine
 from ludus.program import Program, Resources, RestartPolicy
 from ludus.program import folder as folders
 from ludus.rpc import address
 from ludus.rpc.client import RpcClient
+from ludus.services.buffer.replay_client import ReplayClient
+from ludus.services.buffer.replay_service import ReplayService
+from ludus.services.buffer.sharded_replay import ShardedReplayClient
 
 HERE = Path(__file__).parent
 
@@ -134,6 +139,23 @@ def test_the_same_program_runs_as_actors(cluster: Any, project: Path) -> None:
         check_that_others_would_need_the_secret(run)
     assert ast.literal_eval(out.read_text()) == [0, 1, 2, 3, 4]
     assert "done: finished" in (run.trial_dir / "logs" / "caller-0.log").read_text()
+
+
+@pytest.mark.ray
+def test_replay_services_on_two_nodes_are_one_replay(cluster: Any, project: Path) -> None:
+    program = Program("replay")
+    spec = {"number": ArraySpec((), np.int64)}
+    handle = program.add("replay", ReplayService, spec, num_slots=64, replicas=2, resources=Resources(cpus=3))
+    with launch.ray(program, address=cluster.address, project=project) as run:
+        remote = run.remote(handle)
+        replay = ShardedReplayClient([ReplayClient(remote.replica(index)) for index in range(2)])
+        for number in range(0, 30, 3):
+            replay.insert({"number": np.arange(number, number + 3)})
+        replay.flush()
+        assert [shard["size"] for shard in replay.statistics()["shards"]] == [15, 15]
+        drawn = np.concatenate([replay.sample(40)[0]["number"].copy() for _ in range(50)])
+        assert set(drawn.tolist()) == set(range(30))
+        replay.close()
 
 
 @pytest.mark.ray
