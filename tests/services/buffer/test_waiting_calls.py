@@ -70,3 +70,26 @@ def refuse(is_refusing: bool) -> int:
     if is_refusing:
         raise errors.ConfigError("never")
     return 0
+
+
+def test_a_call_that_fails_in_any_way_does_not_hold_up_those_behind_it() -> None:
+    calls = WaitingCalls(threading.RLock())
+    stock: list[int] = []
+    first = outcome(calls.answer(lambda: stock and stock.pop(), lambda: 0, 10.0))
+    broken = outcome(calls.answer(lambda: len(stock) + "1", lambda: 0, 10.0))  # type: ignore[operator]
+    behind = outcome(calls.answer(lambda: stock and stock.pop(), lambda: 0, 10.0))
+    stock += [2, 1]
+    calls.serve()
+    assert (first, behind) == ([1], [2])
+    assert isinstance(broken[0], TypeError)
+
+
+def test_no_wait_is_too_long_and_what_is_no_number_is_no_wait() -> None:
+    calls = WaitingCalls(threading.RLock())
+    assert calls.answer(lambda: "", lambda: "late", float("nan")) == "late"
+    answer = outcome(calls.answer(lambda: "", lambda: "late", float("inf")))
+    (call,) = calls._calls
+    assert call.timer is not None
+    assert call.timer.interval <= threading.TIMEOUT_MAX
+    calls.close()
+    assert answer == ["late"]
