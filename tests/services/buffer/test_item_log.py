@@ -293,3 +293,16 @@ def test_a_full_disk_holds_up_no_consumer_and_loses_nothing_that_was_taken(
     again = reopen(buffer, tmp_path)
     assert numbers(again.take(len(again)))[-1] == "c"
     again.close()
+
+
+@pytest.mark.parametrize("keys", [[[0], [1]], [0.5, 1.5], ["a", "b"], 3])
+def test_priorities_that_are_refused_are_not_in_the_log(tmp_path: Path, keys: object) -> None:
+    buffer = NestBuffer(REPLAY, of="nest", folder=tmp_path)
+    buffer.push_many([1, 2], push_id="a/1")
+    with pytest.raises(errors.DataError, match="keys are integers"):
+        buffer.update_priorities(keys, [1.0, 2.0])
+    with pytest.raises(errors.DataError, match="without priorities"):
+        buffer.update_priorities([1], None)
+    again = reopen(buffer, tmp_path)
+    assert len(again) == 2
+    again.close()

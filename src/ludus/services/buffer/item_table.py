@@ -76,7 +76,7 @@ class ItemTable:
                 f"sampler={self.settings.sampler!r} and remover={self.settings.remover!r} use no priorities; nothing "
                 "was changed. Push without, or declare the buffer with sampler='prioritised'."
             )
-        return self.table.check_priorities(np.atleast_1d(priorities), num)
+        return self.table.check_priorities(np.atleast_1d(np.asarray(priorities)), num)
 
     def num_insertable(self, num: int) -> int:
         """How many of so many may be queued now, by the capacity and by the limiter."""

@@ -37,6 +37,7 @@ from ludus.services.buffer.buffer_settings import BufferSettings
 from ludus.services.buffer.buffer_stats import BufferStats
 from ludus.services.buffer.item_table import Item, ItemTable
 from ludus.services.buffer.kinds import kind_of
+from ludus.services.buffer.table import as_keys
 
 __all__ = ["Item", "NestBuffer", "OnCounted", "OnQueued", "Sampled"]
 
@@ -287,7 +288,9 @@ class NestBuffer:
 
     def update_priorities(self, keys: Any, priorities: Any) -> int:
         """Keys that are gone are ignored; how many were there."""
-        keys = np.asarray(keys, np.int64)
+        keys = as_keys(keys)
+        if priorities is None:
+            raise errors.DataError(f"{len(keys)} keys without priorities; nothing was changed. Give one each")
         with self._changed:
             priorities = self._items.check_priorities(priorities, len(keys))
             assert priorities is not None
