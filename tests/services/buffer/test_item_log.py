@@ -306,3 +306,17 @@ def test_priorities_that_are_refused_are_not_in_the_log(tmp_path: Path, keys: ob
     again = reopen(buffer, tmp_path)
     assert len(again) == 2
     again.close()
+
+
+def test_a_closed_buffer_gives_nothing_that_the_next_process_would_give_again(tmp_path: Path) -> None:
+    buffer = NestBuffer(QUEUE, of="nest", folder=tmp_path)
+    buffer.push_many([1, 2, 3], push_id="a/1")
+    taken = buffer.take(1)
+    buffer.close()
+    assert buffer.take(1) == []
+    assert buffer.sample(1) is None
+    with pytest.raises(errors.Unreachable, match="given back is lost"):
+        buffer.give_back(taken)
+    again = NestBuffer(QUEUE, of="nest", folder=tmp_path)
+    assert numbers(again.take(2)) == [2, 3]
+    again.close()
