@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
+from typing import Any
 
+import numpy as np
 import pytest
 
 from ludus import errors
 from ludus.rpc.deferred import Deferred
 from ludus.services.buffer.waiting_calls import WaitingCalls
+
+from .segments import wait_until
 
 
 def outcome(answer: object) -> list[object]:
@@ -93,3 +99,22 @@ def test_no_wait_is_too_long_and_what_is_no_number_is_no_wait() -> None:
     assert call.timer.interval <= threading.TIMEOUT_MAX
     calls.close()
     assert answer == ["late"]
+
+
+def test_what_was_answered_is_let_go_at_once() -> None:
+    calls = WaitingCalls(threading.RLock())
+    stock: list[int] = []
+
+    def call() -> tuple[object, weakref.ref[Any]]:
+        array = np.zeros(3)
+        return calls.answer(lambda: len(array) * len(stock), lambda: 0, 60.0), weakref.ref(array)
+
+    answer, is_there = call()
+    gc.disable()
+    try:
+        stock.append(1)
+        calls.serve()
+        assert outcome(answer) == [3]
+        wait_until(lambda: is_there() is None)  # the thread of its timer is on its way out
+    finally:
+        gc.enable()

@@ -32,6 +32,7 @@ class _Call:
     def end(self, answer: Any = None, error: Exception | None = None) -> None:
         if self.timer is not None:
             self.timer.cancel()
+            self.timer = None  # it has this call: in a circle, its arrays would keep a dead client's shared memory
         if error is None:
             self.answer.set_result(answer)
         else:
