@@ -491,3 +491,19 @@ def test_a_store_of_other_arrays_is_not_restored_from_and_nothing_changes(obs: A
         other.restore(saved.save())
     assert other.num_inserted == store.num_inserted == 0
     assert (other._entries.arrays["key"] == -1).all()
+
+
+def test_items_of_another_length_are_not_restored() -> None:
+    saved = make_store()
+    saved.add_table("steps", length=1)
+    saved.insert(Segment.allocate(4, 2, obs=ArraySpec((1,), np.float32), action=Discrete(2)), "a")
+    store = make_store()
+    store.add_table("steps", length=3)
+    with pytest.raises(DataError, match="Use the same lengths"):
+        store.restore(saved.save())
+    assert store.num_inserted == 0
+    earlier = {name: part for name, part in saved.save().items() if name != "kinds"}
+    same = make_store()
+    same.add_table("steps", length=1)
+    same.restore(earlier)
+    assert same.num_inserted == saved.num_inserted

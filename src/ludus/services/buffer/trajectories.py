@@ -16,7 +16,7 @@ every insert that had returned, whenever the process was killed; other processes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -461,6 +461,7 @@ class TrajectoryStore:
         saved: dict[str, Any] = {
             "header": self._header.copy(),
             "tables": {name: table.save() for name, table in self.tables.items()},
+            "kinds": {name: asdict(kind) for name, kind in self.kinds.items()},
             "streams": {name: rows.save() for name, rows in self._streams.items()},
             "entries": None,
             "states": None,
@@ -493,6 +494,11 @@ class TrajectoryStore:
                     f"{len(saved['entries']['key'])} saved entries are not those of a ring of {self.num_entries}; "
                     f"nothing was restored. Use the size that it was saved with"
                 )
+        kinds = {name: asdict(kind) for name, kind in self.kinds.items()}
+        if saved.get("kinds", kinds) != kinds:  # checkpoints of earlier versions do not say
+            raise DataError(
+                f"the saved items are {saved['kinds']}, not {kinds}; nothing was restored. Use the same lengths"
+            )
         for name, table in self.tables.items():
             table.expect_own(saved["tables"][name])
         if saved["entries"] is not None:
