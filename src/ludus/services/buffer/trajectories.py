@@ -313,7 +313,7 @@ class TrajectoryStore:
     @staticmethod
     def _check_array(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         found = np.asarray(array)
-        if found.shape != shape or not np.can_cast(found.dtype, dtype, "same_kind"):
+        if found.shape != shape or (found.dtype != dtype and not np.can_cast(found.dtype, dtype, "same_kind")):
             raise DataError(
                 f"the segment's {name} is {found.dtype} {found.shape}, not {dtype} {shape}; nothing was inserted"
             )
@@ -409,8 +409,7 @@ class TrajectoryStore:
         number = int(self._header[_NUM_STATES])
         slots = np.arange(number, number + len(at)) % self._states.num_slots
         owners = self._states.arrays["owner"]
-        lost = owners.take(slots)
-        lost = lost[lost >= 0]
+        lost = owners.take(slots)  # -1, which is no item, where a slot is empty
         for name, table in self.tables.items():
             if self.kinds[name].kind == "sequence":
                 table.evict(lost)
