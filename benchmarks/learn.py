@@ -101,7 +101,8 @@ REPLAY_CASES = (
     Case(name="td3-pendulum", algorithm="td3", env="Pendulum-v1", steps=20_000, bar=-180),
     Case(name="sac-mountaincar", algorithm="sac", env="MountainCarContinuous-v0", steps=50_000, bar=90),
     Case(name="sac-cartpole", algorithm="sac", env="CartPole-v1", steps=50_000, bar=475),
-    Case(name="r2d2-hidden-velocity", algorithm="r2d2", env=HIDDEN_VELOCITY, steps=200_000, bar=450),
+    Case(name="r2d2-hidden-velocity", algorithm="r2d2", env=HIDDEN_VELOCITY, steps=200_000, bar=450,
+         settings="--learning-rate 1e-3"),
     Case(name="dqn-hidden-velocity", algorithm="dqn", env=HIDDEN_VELOCITY, steps=50_000, bar=100, is_limit=True),
 )  # fmt: skip
 CORRIDORS = "tests/experiment/datasets/corridor.py"

@@ -46,8 +46,10 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("*Acrobot-v*", {"learning_rate": 1e-3}),
     ],
     "sac": [
-        ("*CartPole-v*", {"n_step": 5, "normalise_obs": True, "tau": 0.01, "batch_size": 128, "updates_per_step": 0.5,
-                          "target_entropy_share": 0.3, "initial_alpha": 0.1, "hidden": (64, 64)}),
+        # 5-step targets from all steps so far left the cart drifting on some seeds, at every target entropy tried.
+        ("*CartPole-v*", {"n_step": 2, "normalise_obs": True, "tau": 0.01, "batch_size": 128, "updates_per_step": 0.5,
+                          "capacity": 10_000, "target_entropy_share": 0.1, "initial_alpha": 0.1, "num_envs": 4,
+                          "learning_rate": 2e-3, "anneal": True, "hidden": (64, 64)}),
         ("*Pendulum-v*", {"hidden": (64, 64)}),  # as good as 256 units, in a quarter of the time
         # A random push that is kept for about half a swing of the car is meant to reach the goal by chance.
         ("*MountainCarContinuous-v*", {"hold": 40, "min_size": 5_000, "batch_size": 128, "hidden": (64, 64)}),
