@@ -45,6 +45,18 @@ def test_as_many_gradient_steps_are_made_as_steps_pay_for(
     assert abs(sampled - wanted) <= tolerance + 32
 
 
+def test_turns_that_only_learn_are_not_taken_for_envs_that_raise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment pays for 8 gradient steps, and a turn makes one of them."""
+    monkeypatch.setattr("ludus.experiment.flows.replay._MOST_BATCHES", 1)
+    monkeypatch.setattr("ludus.experiment.training._MOST_BARREN", 5)
+    settings = {**QUICK, "updates_per_step": 1.0, "num_steps": 1, "min_size": 50, "steps": 200}
+    run = training.train("dqn", "CartPole-v1", trial="t", project=str(tmp_path), **settings)
+    assert run.result["steps"] >= 200
+    assert last(tmp_path / "t", "count/replay_sampled") >= 100 * 32
+
+
 @pytest.mark.parametrize("algorithm", ["dqn", "r2d2"])
 def test_spread_over_simulators_the_ratio_holds_while_one_is_killed(algorithm: str, tmp_path: Path) -> None:
     steps = 60_000 if algorithm == "dqn" else 8_000
