@@ -198,6 +198,11 @@ class Config:
             raise ConfigError(
                 f"dataset={','.join(train.dataset)} is for flow=offline and replay; this run has flow={self.flow}."
             )
+        if train.dataset and registry.algorithm_class(train.algorithm).learns_from == "sequences":
+            raise ConfigError(
+                f"dataset={','.join(train.dataset)} is not for {train.algorithm}: it learns from sequences, and "
+                "datasets are drawn step by step. Use dqn."
+            )
         if self.flow == "async" and self.num_simulators == 0:
             raise ConfigError(
                 "simulators=0 puts all into one process, which takes turns: use flow=sync, or simulators=1."
