@@ -289,9 +289,11 @@ def resolve(algorithm: str, env: str | Games, settings: Mapping[str, Any] | None
     `__main__` becomes the script's file, and what a game's `spec` says becomes a part of `env_args`.
     """
     given = dict(settings or {})
+    _check_is_name("algorithm", algorithm, "dqn")
     if isinstance(env, Games):
         given["env_args"] = _joined_args(env.arguments(), given)
         env = env.name
+    _check_is_name("env", env, "CartPole-v1")
     if given.get("spec") is not None and game_specs.is_game(env):
         given["env_args"] = _joined_args(game_specs.read_spec(given.pop("spec")), given)
     parts: dict[str, Any] = {
@@ -319,6 +321,19 @@ def resolve(algorithm: str, env: str | Games, settings: Mapping[str, Any] | None
     config = Config(**parts)
     config.check()
     return config
+
+
+def _check_is_name(setting: str, name: object, example: str) -> None:
+    """Objects cannot be given: a run is gone on with, and workers are started, by what its config says."""
+    if isinstance(name, str):
+        return
+    made = getattr(name, "__qualname__", "make")
+    made = made if made.isidentifier() else "make"
+    raise ConfigError(
+        f"{setting} must be a name, and is an object of type {type(name).__name__}. Workers and `ludus resume` find it "
+        f"by that name: give {setting}={example!r}, or one of your own as 'file.py:{made}', or "
+        f"'__main__:{made}' if it is in this script."
+    )
 
 
 def parse_env_args(text: str, *, setting: str) -> dict[str, Any]:
