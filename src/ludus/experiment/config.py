@@ -21,7 +21,7 @@ from ludus.data import lookup
 from ludus.envs import games as game_specs
 from ludus.envs import registry as env_names
 from ludus.envs.games import Games
-from ludus.errors import ConfigError
+from ludus.errors import ConfigError, DataError
 from ludus.experiment import presets
 from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.algorithm import AlgorithmConfig
@@ -286,7 +286,8 @@ def resolve(algorithm: str, env: str | Games, settings: Mapping[str, Any] | None
     """All settings of a run, from what its user gave. Raises `ConfigError`.
 
     Files of the user's own are found from here on wherever the trial is gone on with: their paths are made absolute,
-    `__main__` becomes the script's file, and what a game's `spec` says becomes a part of `env_args`.
+    `__main__` becomes the script's file, and what a game's `spec`, or else its dataset, says of what games see and do
+    becomes a part of `env_args`.
     """
     given = dict(settings or {})
     _check_is_name("algorithm", algorithm, "dqn")
@@ -296,6 +297,8 @@ def resolve(algorithm: str, env: str | Games, settings: Mapping[str, Any] | None
     _check_is_name("env", env, "CartPole-v1")
     if given.get("spec") is not None and game_specs.is_game(env):
         given["env_args"] = _joined_args(game_specs.read_spec(given.pop("spec")), given)
+    elif given.get("dataset") and game_specs.is_game(env):
+        given["env_args"] = _joined_args(_spec_of_dataset(given["dataset"]), given)
     parts: dict[str, Any] = {
         "train": TrainConfig(algorithm=algorithm, env=env),
         "algorithm": registry.config_class(algorithm)(),
@@ -345,6 +348,17 @@ def parse_env_args(text: str, *, setting: str) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         raise ConfigError(f'{setting} is {text}: it must be a JSON object such as {{"size": 8}}.')
     return arguments
+
+
+def _spec_of_dataset(folders: Any) -> dict[str, Any]:
+    """What games see and do, by the first of the datasets that are learnt from."""
+    from ludus.experiment.datasets.dataset import Dataset  # here: a command's options are shown without it
+
+    names: tuple[str, ...] = options.parse("dataset", tuple[str, ...], folders)
+    try:
+        return dict(Dataset.open(names[0]).summary["spec"]) if names else {}
+    except DataError as error:
+        raise ConfigError(f"{error}.") from None
 
 
 def _joined_args(arguments: Mapping[str, Any], given: Mapping[str, Any]) -> str:
