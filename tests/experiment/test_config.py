@@ -151,6 +151,13 @@ def test_where_a_run_lives_follows_from_its_settings(
 
 
 @pytest.mark.parametrize("algorithm", registry.NAMES)
+def test_settings_without_effect_are_inherited_ones(algorithm: str) -> None:
+    found = registry.algorithm_class(algorithm)
+    assert found.unused <= {field.name for field in dataclasses.fields(found.Config)}
+    assert resolve(algorithm, "Pendulum-v1")
+
+
+@pytest.mark.parametrize("algorithm", registry.NAMES)
 def test_every_setting_has_help(algorithm: str) -> None:
     for part in (TrainConfig, registry.config_class(algorithm), NetworkConfig):
         for option in options.describe(part):

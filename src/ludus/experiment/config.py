@@ -305,6 +305,7 @@ def resolve(algorithm: str, env: str | Games, settings: Mapping[str, Any] | None
         "network": NetworkConfig(),
     }
     homes = {field.name: part for part, config in parts.items() for field in dataclasses.fields(config)}
+    unused = registry.algorithm_class(algorithm).unused
     for layer in (presets.find(algorithm, env), given):
         shares: dict[str, dict[str, Any]] = {part: {} for part in parts}
         for name, value in layer.items():
@@ -313,6 +314,8 @@ def resolve(algorithm: str, env: str | Games, settings: Mapping[str, Any] | None
                 hint = f"Did you mean {' or '.join(near)}?" if near else "`ludus train --help` lists all."
                 hint = spelling.absence(name, homes) or hint
                 raise ConfigError(f"there is no setting {name!r} for {algorithm} on {env}. {hint}")
+            if name in unused:
+                raise ConfigError(f"{name} has no effect on {algorithm}, and is no setting of it. Leave it out.")
             shares[homes[name]][name] = value
         parts = {part: options.replace(config, shares[part]) for part, config in parts.items()}
     train, network = parts["train"], parts["network"]
