@@ -89,7 +89,7 @@ class TrainConfig:
         help="a simulator without progress for so long is replaced, an inference worker after a tenth of it; 0: never",
         minimum=0.0,
     )
-    threads: int | None = option(None, help="threads of a trainer; none: automatic", minimum=1)
+    threads: int | None = option(None, help="threads of a trainer; none: automatic, OMP_NUM_THREADS at most", minimum=1)
     device: str = option("cpu", help="where the trainer computes: cpu, cuda, cuda:1")
     engine: str = option("local", help="where workers run", choices=("local", "ray"))
     max_lag: int = option(16, help="async: samples of versions older than this are dropped, and counted", minimum=0)
