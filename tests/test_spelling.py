@@ -54,6 +54,8 @@ def test_every_name_of_the_table_leads_to_a_setting_there_is_and_is_none_itself(
 
 
 def test_a_setting_without_a_counterpart_is_reported_as_such() -> None:
+    with pytest.raises(ConfigError, match=r"no setting 'ent_coef' for sac .* temperature of sac is alpha\.$"):
+        config.resolve("sac", "Pendulum-v1", {"ent_coef": 0.01})
     with pytest.raises(ConfigError, match=r"no setting 'target_kl' .* clip and num_epochs bound it\.$"):
         config.resolve("ppo", "CartPole-v1", {"target_kl": 0.01})
 

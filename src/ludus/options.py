@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -89,7 +90,10 @@ def check(config: Any) -> None:
 
 
 def parse(name: str, kind: Any, value: Any) -> Any:
-    """`value` as `kind`: bool, int, float, str, `X | None`, or a tuple of one of them (as text: `64,64`)."""
+    """`value` as `kind`: bool, int, float, str, `X | None`, or a tuple of one of them (as text: `64,64`).
+
+    A path is a text, and one of those that a tuple has.
+    """
     try:
         return _parse(kind, value)
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -104,7 +108,8 @@ def _parse(kind: Any, value: Any) -> Any:
             return None
         return _parse(inner[0], value)
     if origin is tuple:
-        parts = value.split(",") if isinstance(value, str) else list(value)
+        is_one = isinstance(value, str | os.PathLike)
+        parts = os.fspath(value).split(",") if is_one else list(value)
         return tuple(_parse(typing.get_args(kind)[0], part) for part in parts if part != "")
     if kind is bool:
         if isinstance(value, bool):
@@ -126,6 +131,7 @@ def _parse(kind: Any, value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(value, str):
         raise TypeError(value)
     return value

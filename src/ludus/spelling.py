@@ -85,6 +85,7 @@ _WATCH = "`ludus watch TRIAL` shows a trial's policy play, and saves that with -
 _TENSORBOARD = "Every trial's folder has its metrics as TensorBoard events and as metrics.jsonl."
 _EPSILON = ("epsilon_start", "epsilon_end", "epsilon_fraction")
 _OFF_POLICY = "It belongs to algorithms that learn from replay, such as dqn."
+_ENTROPY = "An entropy bonus belongs to actor-critics such as ppo, as entropy_coef; the temperature of sac is alpha."
 _REPLAY = ("capacity", "min_size", "updates_per_step", "tau", "target_every", *_EPSILON)
 _ABSENT = {
     "target_kl": "No update is ended early by its KL divergence; clip and num_epochs bound it.",
@@ -98,6 +99,7 @@ _ABSENT = {
     **dict.fromkeys(("resume_from", "resume_from_checkpoint", "checkpoint", "checkpoint_path", "pretrained"), _RESUME),
     **dict.fromkeys(("render", "render_mode", "no_render", "capture_video", "save_video", "record_video"), _WATCH),
     **dict.fromkeys(("track", "wandb", "use_wandb", "wandb_project_name", "tensorboard", "logger"), _TENSORBOARD),
+    **dict.fromkeys(_OTHER_NAMES["entropy_coef"].split(), _ENTROPY),
     **dict.fromkeys((name for ours in _REPLAY for name in (ours, *_OTHER_NAMES[ours].split())), _OFF_POLICY),
 }
 

@@ -94,9 +94,10 @@ def test_a_trained_policy_plays_a_dataset(project: Path, tmp_path: Path, capsys:
     assert "episodes=0" in capsys.readouterr().err
 
 
-def test_what_a_run_has_kept_is_a_dataset(project: Path, tmp_path: Path) -> None:
+def test_what_a_run_has_kept_is_a_dataset(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dataset", "from-trial", "poles", "--project", str(project), "--out", str(tmp_path / "kept")]) == 0
     assert Dataset.open(tmp_path / "kept").num_steps > 200
+    assert "ludus train iql CartPole-v1 --dataset" in capsys.readouterr().out, "most of it is not to be imitated"
 
 
 def test_info_says_what_there_is_and_verifies_it(

@@ -166,6 +166,23 @@ def test_help_shows_the_settings_of_the_algorithm_that_is_named(capsys: pytest.C
     assert "--clip" not in capsys.readouterr().out
 
 
+def test_settings_that_an_algorithm_does_not_use_are_neither_shown_nor_taken(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for algorithm, unused, used in (
+        ("bc", {"--capacity", "--tau", "--gamma", "--num-envs"}, {"--batch-size"}),
+        ("iql", {"--capacity", "--min-size"}, {"--tau", "--n-step", "--gamma"}),
+    ):
+        assert main(["train", algorithm, "CartPole-v1", "--help"]) == 0
+        shown = set(capsys.readouterr().out.split())
+        assert not unused & shown
+        assert used <= shown
+    assert main(["train", "bc", "CartPole-v1", "--dataset", "expert", "--capacity", "10"]) == 2
+    assert (
+        capsys.readouterr().err == "ludus train: capacity has no effect on bc, and is no setting of it. Leave it out.\n"
+    )
+
+
 def test_an_algorithm_of_ones_own_brings_its_own_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.py").write_text("""
 from dataclasses import dataclass

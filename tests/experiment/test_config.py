@@ -100,6 +100,29 @@ def test_what_makes_no_sense_is_refused_with_the_nearest_or_a_way_out(settings: 
     assert message in str(caught.value)
 
 
+def make_my_env() -> None:
+    """Never called."""
+
+
+def test_an_object_in_the_place_of_a_name_is_answered_with_how_to_name_it() -> None:
+    wrong: Any = Config
+    with pytest.raises(ConfigError, match=r"algorithm must be a name, and is an object of type type\."):
+        resolve(wrong, "CartPole-v1")
+    wrong = object()
+    with pytest.raises(ConfigError, match=r"env must be a name, .* type object\..*'CartPole-v1'.*'file\.py:make'"):
+        resolve("dqn", wrong)
+    for wrong in (make_my_env, lambda: None):
+        name = "make_my_env" if wrong is make_my_env else "make"
+        with pytest.raises(ConfigError, match=f"type function.*'__main__:{name}'"):
+            resolve("dqn", wrong)
+
+
+def test_paths_are_as_good_as_texts(tmp_path: Path) -> None:
+    one = resolve("bc", "CartPole-v1", {"dataset": tmp_path / "a", "project": tmp_path}).train
+    assert (one.dataset, one.project) == ((str(tmp_path / "a"),), str(tmp_path))
+    assert resolve("bc", "CartPole-v1", {"dataset": [tmp_path / "a", "/b"]}).train.dataset[1] == "/b"
+
+
 def test_an_unknown_algorithm_is_answered_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'impala'"):
         resolve("impalla", "CartPole-v1")
@@ -125,6 +148,13 @@ def test_where_a_run_lives_follows_from_its_settings(
 ) -> None:
     config = resolve(algorithm, "CartPole-v1", settings)
     assert (config.flow, config.num_simulators, config.is_embedded) == (flow, num_simulators, is_embedded)
+
+
+@pytest.mark.parametrize("algorithm", registry.NAMES)
+def test_settings_without_effect_are_inherited_ones(algorithm: str) -> None:
+    found = registry.algorithm_class(algorithm)
+    assert found.unused <= {field.name for field in dataclasses.fields(found.Config)}
+    assert resolve(algorithm, "Pendulum-v1")
 
 
 @pytest.mark.parametrize("algorithm", registry.NAMES)

@@ -14,6 +14,7 @@ from ludus.cli.main import main
 from ludus.errors import CheckpointError, ConfigError, DataError
 from ludus.experiment.config import resolve
 from ludus.experiment.datasets.dataset import Dataset
+from ludus.experiment.saved_config import load_config
 
 from . import runs
 from .datasets.corridor import CONTINUOUS_CORRIDOR, CORRIDOR, record_corridor
@@ -145,7 +146,9 @@ def test_damaged_data_ends_a_run_before_it_learns_from_it(tmp_path: Path, corrid
         ("bc", CONTINUOUS_CORRIDOR, {}, "its actions are Discrete"),
         ("bc", CORRIDOR, {"dataset": ""}, "bc learns from datasets, and there is none"),
         ("bc", CORRIDOR, {"dataset": "nowhere"}, "nowhere is not a dataset"),
-        ("iql", CORRIDOR, {"prioritised": True}, "prioritised=yes is not for datasets"),
+        ("dqn", CORRIDOR, {"flow": "offline", "prioritised": True}, "prioritised=yes is not for datasets"),
+        ("iql", CORRIDOR, {"prioritised": True}, "prioritised has no effect on iql"),
+        ("bc", CORRIDOR, {"gamma": 0.9}, "gamma has no effect on bc"),
         ("bc", CORRIDOR, {"recurrent": "lstm"}, "use recurrent=none"),
         ("bc", CORRIDOR, {"dataset_weights": "1,2"}, "there must be one for each"),
         ("bc", CORRIDOR, {"simulators": 2}, "simulators=2 is not for flow=offline"),
@@ -180,10 +183,17 @@ def test_what_a_game_recorded_is_learnt_from_without_playing(tmp_path: Path) -> 
     (tmp_path / "game.json").write_text(json.dumps(SPEC_FILE))
     spec = ["--spec", str(tmp_path / "game.json")]
     assert main(["dataset", "from-recording", str(tmp_path / "log"), *spec, "--out", str(tmp_path / "data")]) == 0
-    run = ludus.train(
-        "bc", "game://127.0.0.1:8000", spec=str(tmp_path / "game.json"), dataset=str(tmp_path / "data"),
-        steps=40_000, batch_size=64, project=str(tmp_path), trial="cloned", threads=1,
+    config = resolve("bc", "game://127.0.0.1:8000", {"spec": tmp_path / "game.json", "dataset": tmp_path / "data"})
+    run = ludus.train(  # the dataset knows the spec, too
+        "bc", "game://127.0.0.1:8000", dataset=tmp_path / "data", steps=40_000, batch_size=64, project=tmp_path,
+        trial="cloned", threads=1,
     )  # fmt: skip
+    known = load_config(tmp_path / "cloned").games
+    assert config.games is not None
+    assert known is not None
+    assert known.spec == config.games.spec
+    with pytest.raises(ConfigError, match="nowhere is not a dataset"):
+        resolve("bc", "game://127.0.0.1:8000", {"dataset": "nowhere"})
     assert run.result["eval_return_mean"] is None
     assert run.policy.act([0.0, 0.0, 0.2, 1.0]) == 1
     assert run.policy.act([0.0, 0.0, -0.2, -1.0]) == 0

@@ -45,6 +45,18 @@ def test_as_many_gradient_steps_are_made_as_steps_pay_for(
     assert abs(sampled - wanted) <= tolerance + 32
 
 
+def test_turns_that_only_learn_are_not_taken_for_envs_that_raise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment pays for 8 gradient steps, and a turn makes one of them."""
+    monkeypatch.setattr("ludus.experiment.flows.replay._MOST_BATCHES", 1)
+    monkeypatch.setattr("ludus.experiment.training._MOST_BARREN", 5)
+    settings = {**QUICK, "updates_per_step": 1.0, "num_steps": 1, "min_size": 50, "steps": 200}
+    run = training.train("dqn", "CartPole-v1", trial="t", project=str(tmp_path), **settings)
+    assert run.result["steps"] >= 200
+    assert last(tmp_path / "t", "count/replay_sampled") >= 100 * 32
+
+
 @pytest.mark.parametrize("algorithm", ["dqn", "r2d2"])
 def test_spread_over_simulators_the_ratio_holds_while_one_is_killed(algorithm: str, tmp_path: Path) -> None:
     steps = 60_000 if algorithm == "dqn" else 8_000
@@ -79,9 +91,69 @@ def test_a_flow_that_is_not_for_the_algorithm_is_refused(settings: dict[str, Any
         resolve("ppo", "CartPole-v1", {"flow": "replay"})
 
 
+def test_sequences_are_not_mixed_with_datasets() -> None:
+    with pytest.raises(ConfigError, match="is not for r2d2: it learns from sequences"):
+        resolve("r2d2", "CartPole-v1", {"dataset": "expert"})
+
+
 def test_a_replay_that_can_never_be_drawn_from_is_refused() -> None:
     with pytest.raises(ConfigError, match="min_size=2000 is more than capacity=1000"):
         make_replay(min_size=2_000, capacity=1_000)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"capacity": 30}, "capacity=30 is too small for .* up to 40 steps of num_envs=8 and num_steps=4"),
+        ({"n_step": 100}, "n_step=100 does not fit into capacity=100"),
+        ({"capacity": 10**11}, "capacity=100000000000 takes .* GB, which cannot be had"),
+    ],
+)
+def test_a_capacity_that_cannot_be_is_refused_before_there_is_a_trial(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    settings = {**QUICK, "min_size": 10, "capacity": 100, **settings}
+    with pytest.raises(ConfigError, match=message):
+        training.train("dqn", "CartPole-v1", steps=100, trial="t", project=str(tmp_path), **settings)
+    assert not (tmp_path / "t").exists()
+    settings |= {"capacity": 200, "min_size": 10, "n_step": 1}
+    training.train("dqn", "CartPole-v1", steps=100, trial="t", project=str(tmp_path), **settings)
+
+
+def test_more_than_the_memory_of_the_machine_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_replay()
+    assert caplog.text == ""
+    monkeypatch.setattr("ludus.experiment.replay._memory_bytes", lambda: 1000)
+    make_replay()
+    assert "capacity=64 takes" in caplog.text
+
+
+@pytest.mark.parametrize("steps", [400, 399])
+def test_a_run_that_ends_before_it_learns_is_warned_of(
+    steps: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    training.train("dqn", "CartPole-v1", steps=steps, project=str(tmp_path), **QUICK)
+    assert ("nothing will be learnt: learning begins after min_size=400 steps" in caplog.text) == (steps < 400)
+
+
+def test_without_a_limit_learning_waits_for_min_size_all_the_same() -> None:
+    replay = make_replay(updates_per_step=0.0)
+    for number in range(3):
+        replay.insert(segment(number), "a")
+    assert replay.num_ready(1) == 0
+    replay.insert(segment(3), "a")
+    replay.insert(segment(4), "a")
+    assert replay.num_ready(1) == 1
+
+
+@pytest.mark.parametrize("stack_num", [1, 2])
+def test_stacks_of_any_number_of_frames_are_kept(stack_num: int, tmp_path: Path) -> None:
+    pytest.importorskip("ale_py")
+    settings = {**QUICK, "env_args": f'{{"stack_num": {stack_num}}}', "min_size": 40, "eval_episodes": 0, "num_envs": 2}
+    training.train("dqn", "ALE/Pong-v5", steps=50, trial="t", project=str(tmp_path), **settings)
+    assert last(tmp_path / "t", "count/replay_sampled") > 0
 
 
 def make_replay(**settings: Any) -> TrainingReplay:

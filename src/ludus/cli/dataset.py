@@ -74,7 +74,9 @@ def run(args: argparse.Namespace) -> int:
         print(line)
     if args.what != "info":
         env = dataset.source.get("env", "ENV")
-        print(f"learn from it: {command_line('train', 'bc', env, '--dataset', str(dataset.folder))}")
+        # what a run has tried is not to be imitated
+        algorithm = "iql" if dataset.source["kind"] == "replay" else "bc"
+        print(f"learn from it: {command_line('train', algorithm, env, '--dataset', str(dataset.folder))}")
     return 0
 
 

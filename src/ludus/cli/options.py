@@ -47,8 +47,12 @@ class _Group(Protocol):
     def add_argument(self, *names: str, **kwargs: Any) -> argparse.Action: ...
 
 
-def add_options(group: _Group, config: Any, *, without: Collection[str] = ()) -> list[str]:
+def add_options(
+    group: _Group, config: Any, *, without: Collection[str] = (), hidden: Collection[str] = ()
+) -> list[str]:
     """Add each field of `config`, a dataclass object, but those named in `without`. Returns the fields' names.
+
+    Those in `hidden` are understood and not shown: what reads them has a better answer than the parser.
 
     An option that is not given leaves no trace in what is parsed, so that one can tell it from one that is.
     """
@@ -58,6 +62,7 @@ def add_options(group: _Group, config: Any, *, without: Collection[str] = ()) ->
             continue
         flag = f"--{option.name.replace('_', '-')}"
         help = f"{option.help} (default: {_spell(option.default)})".replace("%", "%%").strip()
+        help = argparse.SUPPRESS if option.name in hidden else help
         common: dict[str, Any] = {"dest": option.name, "default": argparse.SUPPRESS, "help": help}
         if option.type in (bool, bool | None):
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)

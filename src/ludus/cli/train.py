@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
         return
     config = configs.resolve(algorithm, env or "")
     options.add_options(parser.add_argument_group("the run"), config.train, without=_POSITIONAL)
-    options.add_options(parser.add_argument_group(f"the algorithm, {algorithm}"), config.algorithm)
+    unused = registry.algorithm_class(algorithm).unused
+    options.add_options(parser.add_argument_group(f"the algorithm, {algorithm}"), config.algorithm, hidden=unused)
     options.add_options(parser.add_argument_group("the network"), config.network)
 
 

@@ -21,7 +21,7 @@ from ludus.data import lookup
 from ludus.envs import games as game_specs
 from ludus.envs import registry as env_names
 from ludus.envs.games import Games
-from ludus.errors import ConfigError
+from ludus.errors import ConfigError, DataError
 from ludus.experiment import presets
 from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.algorithm import AlgorithmConfig
@@ -89,7 +89,7 @@ class TrainConfig:
         help="a simulator without progress for so long is replaced, an inference worker after a tenth of it; 0: never",
         minimum=0.0,
     )
-    threads: int | None = option(None, help="threads of a trainer; none: automatic", minimum=1)
+    threads: int | None = option(None, help="threads of a trainer; none: automatic, OMP_NUM_THREADS at most", minimum=1)
     device: str = option("cpu", help="where the trainer computes: cpu, cuda, cuda:1")
     engine: str = option("local", help="where workers run", choices=("local", "ray"))
     max_lag: int = option(16, help="async: samples of versions older than this are dropped, and counted", minimum=0)
@@ -198,6 +198,11 @@ class Config:
             raise ConfigError(
                 f"dataset={','.join(train.dataset)} is for flow=offline and replay; this run has flow={self.flow}."
             )
+        if train.dataset and registry.algorithm_class(train.algorithm).learns_from == "sequences":
+            raise ConfigError(
+                f"dataset={','.join(train.dataset)} is not for {train.algorithm}: it learns from sequences, and "
+                "datasets are drawn step by step. Use dqn."
+            )
         if self.flow == "async" and self.num_simulators == 0:
             raise ConfigError(
                 "simulators=0 puts all into one process, which takes turns: use flow=sync, or simulators=1."
@@ -281,20 +286,26 @@ def resolve(algorithm: str, env: str | Games, settings: Mapping[str, Any] | None
     """All settings of a run, from what its user gave. Raises `ConfigError`.
 
     Files of the user's own are found from here on wherever the trial is gone on with: their paths are made absolute,
-    `__main__` becomes the script's file, and what a game's `spec` says becomes a part of `env_args`.
+    `__main__` becomes the script's file, and what a game's `spec`, or else its dataset, says of what games see and do
+    becomes a part of `env_args`.
     """
     given = dict(settings or {})
+    _check_is_name("algorithm", algorithm, "dqn")
     if isinstance(env, Games):
         given["env_args"] = _joined_args(env.arguments(), given)
         env = env.name
+    _check_is_name("env", env, "CartPole-v1")
     if given.get("spec") is not None and game_specs.is_game(env):
         given["env_args"] = _joined_args(game_specs.read_spec(given.pop("spec")), given)
+    elif given.get("dataset") and game_specs.is_game(env):
+        given["env_args"] = _joined_args(_spec_of_dataset(given["dataset"]), given)
     parts: dict[str, Any] = {
         "train": TrainConfig(algorithm=algorithm, env=env),
         "algorithm": registry.config_class(algorithm)(),
         "network": NetworkConfig(),
     }
     homes = {field.name: part for part, config in parts.items() for field in dataclasses.fields(config)}
+    unused = registry.algorithm_class(algorithm).unused
     for layer in (presets.find(algorithm, env), given):
         shares: dict[str, dict[str, Any]] = {part: {} for part in parts}
         for name, value in layer.items():
@@ -303,6 +314,8 @@ def resolve(algorithm: str, env: str | Games, settings: Mapping[str, Any] | None
                 hint = f"Did you mean {' or '.join(near)}?" if near else "`ludus train --help` lists all."
                 hint = spelling.absence(name, homes) or hint
                 raise ConfigError(f"there is no setting {name!r} for {algorithm} on {env}. {hint}")
+            if name in unused:
+                raise ConfigError(f"{name} has no effect on {algorithm}, and is no setting of it. Leave it out.")
             shares[homes[name]][name] = value
         parts = {part: options.replace(config, shares[part]) for part, config in parts.items()}
     train, network = parts["train"], parts["network"]
@@ -316,6 +329,19 @@ def resolve(algorithm: str, env: str | Games, settings: Mapping[str, Any] | None
     return config
 
 
+def _check_is_name(setting: str, name: object, example: str) -> None:
+    """Objects cannot be given: a run is gone on with, and workers are started, by what its config says."""
+    if isinstance(name, str):
+        return
+    made = getattr(name, "__qualname__", "make")
+    made = made if made.isidentifier() else "make"
+    raise ConfigError(
+        f"{setting} must be a name, and is an object of type {type(name).__name__}. Workers and `ludus resume` find it "
+        f"by that name: give {setting}={example!r}, or one of your own as 'file.py:{made}', or "
+        f"'__main__:{made}' if it is in this script."
+    )
+
+
 def parse_env_args(text: str, *, setting: str) -> dict[str, Any]:
     """The arguments of an environment from their JSON. Raises `ConfigError` that names the setting."""
     try:
@@ -325,6 +351,17 @@ def parse_env_args(text: str, *, setting: str) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         raise ConfigError(f'{setting} is {text}: it must be a JSON object such as {{"size": 8}}.')
     return arguments
+
+
+def _spec_of_dataset(folders: Any) -> dict[str, Any]:
+    """What games see and do, by the first of the datasets that are learnt from."""
+    from ludus.experiment.datasets.dataset import Dataset  # here: a command's options are shown without it
+
+    names: tuple[str, ...] = options.parse("dataset", tuple[str, ...], folders)
+    try:
+        return dict(Dataset.open(names[0]).summary["spec"]) if names else {}
+    except DataError as error:
+        raise ConfigError(f"{error}.") from None
 
 
 def _joined_args(arguments: Mapping[str, Any], given: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 import numpy as np
@@ -29,17 +30,31 @@ __all__ = ["TrainingReplay", "make_replay"]
 _LOG = logging.getLogger(__name__)
 _TABLE = "replay"
 _MOST_SAVED = 1 << 29  # bytes of entries in a checkpoint; more would take longer than the time between two of them
-_ALE_FRAMES = 4
+_ALE_FRAMES = 4  # of a stack, unless `stack_num` says otherwise
 _MOST_BATCHES = 64
 
 
 def make_replay(
     config: Config, env: EnvSpec, learner: ReplayLearner, *, segment_steps: int, rank: int = 0
 ) -> TrainingReplay:
-    """Of one trainer. The rate limiter of the first rank is that of all: see `ReplayFlow`."""
-    algorithm = config.algorithm
+    """Of one trainer. The rate limiter of the first rank is that of all: see `ReplayFlow`.
+
+    Raises `ConfigError` if what is collected at once, or an item, does not fit.
+    """
+    algorithm, items = config.algorithm, learner.algorithm.items()
     assert isinstance(algorithm, ReplayConfig)
-    is_stacked = envs_by_name.adapter_of(config.train.env) == "ale" and config.env_args.get("stack_num", 4) > 1
+    is_ale = envs_by_name.adapter_of(config.train.env) == "ale"
+    frame_stack = config.env_args.get("stack_num", _ALE_FRAMES) if is_ale else 1
+    num_rows = 1 if config.is_game else algorithm.num_envs * len(env.agents)  # a session is one row
+    _check_capacity(algorithm, items, (segment_steps + 1) * num_rows * frame_stack)
+    if rank == 0 and config.train.steps < algorithm.min_size * config.train.trainers:
+        _LOG.warning(
+            "nothing will be learnt: learning begins after min_size=%d steps%s, and the run ends after steps=%d. "
+            "Set a smaller min_size, or more steps.",
+            algorithm.min_size,
+            f" of each of {config.train.trainers} trainers" if config.train.trainers > 1 else "",
+            config.train.steps,
+        )
     return TrainingReplay(
         algorithm,
         TrajectorySpec(
@@ -47,13 +62,28 @@ def make_replay(
             action=env.action.array,
             mask_size=env.action.mask_size if env.has_mask else 0,
             state=learner.policy.state_spec if learner.algorithm.learns_from == "sequences" else None,
-            frame_stack=_ALE_FRAMES if is_stacked else 1,
+            frame_stack=frame_stack,
         ),
-        learner.algorithm.items(),
+        items,
         segment_steps=segment_steps,
         seed=[config.train.seed, 0x2EB1, rank],
         has_limiter=rank == 0,
     )
+
+
+def _check_capacity(config: ReplayConfig, items: ReplayItems, num_entries: int) -> None:
+    """`num_entries`: of the segments that are collected at once."""
+    if num_entries > config.capacity:
+        raise ConfigError(
+            f"capacity={config.capacity} is too small for what is collected between updates, up to {num_entries} steps "
+            f"of num_envs={config.num_envs} and num_steps={config.num_steps}. Set a larger capacity."
+        )
+    if items.burn_in + items.length >= config.capacity:
+        name = "n_step" if items.kind == "transition" else "sequence_length"
+        raise ConfigError(
+            f"{name}={items.burn_in + items.length} does not fit into capacity={config.capacity}. Set a smaller "
+            f"{name}, or a larger capacity."
+        )
 
 
 class TrainingReplay:
@@ -80,13 +110,33 @@ class TrainingReplay:
         self._rng = np.random.default_rng(seed)
         sampler = Prioritised(exponent=config.priority_exponent) if config.prioritised else Uniform()
         settings = TableSettings(capacity=config.capacity, sampler=sampler, remover=Fifo(), limiter=limiter)
-        self._store = TrajectoryStore(spec, num_entries=config.capacity)
-        self._table = self._store.add_table(
-            _TABLE, settings, kind=items.kind, length=items.length, burn_in=items.burn_in
-        )
         self._num_bytes = sum(
             int(np.prod(leaf.shape, dtype=np.int64)) * leaf.dtype.itemsize for leaf in spec.columns().values()
         )
+        self._store = self._allocate(spec)
+        self._table = self._store.add_table(
+            _TABLE, settings, kind=items.kind, length=items.length, burn_in=items.burn_in
+        )
+
+    def _allocate(self, spec: TrajectorySpec) -> TrajectoryStore:
+        """Memory is given when it is first written to: unless it is said here, too much is noticed late."""
+        capacity = self._config.capacity
+        needed, there = capacity * self._num_bytes / 1e9, _memory_bytes() / 1e9
+        if needed > there:
+            _LOG.warning(
+                "capacity=%d takes %.1f GB once it is full, and this machine has %.1f GB of memory. Set a smaller "
+                "capacity, unless the run ends before.",
+                capacity,
+                needed,
+                there,
+            )
+        try:
+            return TrajectoryStore(spec, num_entries=capacity)
+        except MemoryError:
+            raise ConfigError(
+                f"capacity={capacity} takes {needed:.1f} GB, which cannot be had: this machine has {there:.1f} GB of "
+                "memory. Set a smaller capacity."
+            ) from None
 
     def insert(self, segment: Segment, stream: str) -> None:
         self._store.insert(segment, stream)
@@ -152,13 +202,18 @@ class TrainingReplay:
         """There is nothing outside of memory."""
 
 
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def _limiter(config: ReplayConfig, segment_steps: int, steps_per_item: int, has_limiter: bool) -> tuple[Limiter, int]:
     """And how many batches may be drawn at once."""
     ratio = config.updates_per_step * config.batch_size * steps_per_item
+    min_size = max(1, config.min_size // steps_per_item)
     if not has_limiter or ratio == 0.0:
-        return MinSize(min_size=1), _MOST_BATCHES
+        return MinSize(min_size=min_size if has_limiter else 1), _MOST_BATCHES
     # A band that a segment of every env, or a batch, fits into on either side, or nobody could go on.
     of_segment = ratio * config.num_envs * segment_steps / steps_per_item
     tolerance = max(2.0 * config.batch_size, 2.0 * of_segment, ratio)
-    limiter = SamplesPerInsert(ratio=ratio, min_size=max(1, config.min_size // steps_per_item), tolerance=tolerance)
+    limiter = SamplesPerInsert(ratio=ratio, min_size=min_size, tolerance=tolerance)
     return limiter, max(1, int(2.0 * tolerance) // config.batch_size)

@@ -122,7 +122,7 @@ class Training:
         self._to_return_s: float | None = None
         self._is_asked_to_stop = False
         self.is_stopped = False  # before its end, with a checkpoint to go on from
-        self._num_barren = 0  # turns in a row that brought no step
+        self._num_barren = 0  # segments in a row that brought no step
         wanted = config.train.stop_at_return
         self._goal = Goal(wanted, config) if wanted is not None and self._is_first else None
         self._earlier = EarlierPolicy(0, learner.policy.weights()) if self._is_first and len(agents) > 1 else None
@@ -233,6 +233,8 @@ class Training:
         self.is_stopped = True
 
     def _expect_steps(self, report: Report) -> None:
+        if not report.is_collected:
+            return
         self._num_barren = 0 if report.num_steps else self._num_barren + 1
         if self._num_barren >= _MOST_BARREN:
             raise errors.TrainingError(

@@ -83,6 +83,7 @@ _PUBLISH_WARN_S = 60.0
 _EVALUATE_TIMEOUT_S = 10.0
 _PUSHED_STEPS = 128
 _WIDE_BATCH = 256
+_WIDE_LAYER = 256
 _SEGMENT_TIMEOUT_S = 3600.0  # slow envs may take their time; a lost simulator is noticed by its connection
 
 
@@ -203,14 +204,22 @@ def embedded(
 
 def _embedded_threads(config: Config, env: EnvSpec) -> int:
     """One for small networks: their work is too short for threads, which wait for each other by spinning; where
-    anything else runs on the machine, that costs dearly. Images are worth all cores, actors and critics of large
-    batches are worth two."""
+    anything else runs on the machine, that costs dearly. Images are worth all cores, wide layers of actors and critics
+    with large batches are worth two."""
     cores = len(os.sched_getaffinity(0))
     if any(len(leaf.shape) == 3 for leaf in nests.leaves(env.obs)):
-        return min(8, cores)
-    algorithm = config.algorithm
-    is_wide = isinstance(algorithm, ReplayConfig) and algorithm.batch_size >= _WIDE_BATCH
-    return min(2, cores) if is_wide else 1
+        return _allowed_threads(min(8, cores))
+    algorithm, network = config.algorithm, make_policy_spec(config, env).network
+    num_inputs = sum(int(np.prod(leaf.shape)) for leaf in nests.leaves(env.obs))
+    has_wide_layers = network.model is not None or max(network.hidden_for(num_inputs), default=0) >= _WIDE_LAYER
+    is_wide = isinstance(algorithm, ReplayConfig) and algorithm.batch_size >= _WIDE_BATCH and has_wide_layers
+    return _allowed_threads(min(2, cores) if is_wide else 1)
+
+
+def _allowed_threads(number: int) -> int:
+    """No more than `OMP_NUM_THREADS`, by which users share a machine out."""
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # the rest is of nested threads
+    return min(number, int(said)) if said.isdecimal() and int(said) else number
 
 
 # --- spread over processes; `trial/services.py` makes the program
@@ -424,4 +433,4 @@ def trainer_threads(config: Config) -> int:
     if config.train.threads is not None:
         return config.train.threads
     cores = len(os.sched_getaffinity(0)) - config.num_simulators - config.train.inference
-    return max(1, min(8, cores // config.train.trainers))
+    return _allowed_threads(max(1, min(8, cores // config.train.trainers)))

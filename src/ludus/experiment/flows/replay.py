@@ -215,6 +215,7 @@ class ReplayFlow:
             metrics=metrics,
             seconds=parts,
             counts={**self._feed.counts(), **self._replay.counts()},
+            is_collected=collected is not None,
         )
 
     def _collect(self) -> Collected | None:

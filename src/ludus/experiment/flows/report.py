@@ -21,3 +21,4 @@ class Report:
     lag: float = 0.0  # versions between the weights that chose and those that learn, mean over steps
     max_lag: int = 0
     counts: Mapping[str, float] = field(default_factory=dict)  # totals so far: segments, duplicates, drops
+    is_collected: bool = True  # false: this turn took no segment, it learnt from what is kept

@@ -135,6 +135,7 @@ class Algorithm(Generic[C]):
     needs_time: ClassVar[bool] = False  # minibatches are whole rows, because the loss looks along time
     default_flow: ClassVar[str] = "sync"
     learns_from: ClassVar[str] = "segments"  # or, from replay: "transitions", "sequences"
+    unused: ClassVar[frozenset[str]] = frozenset()  # settings that `Config` inherits and that do nothing: no options
 
     def __init__(self, config: C, *, num_agents: int = 1) -> None:
         """`num_agents`: of each env."""

@@ -23,6 +23,8 @@ class BCConfig(OfflineConfig):
 
 class BC(OfflineAlgorithm[BCConfig]):
     Config = BCConfig
+    # There are no rewards in its loss, and no target networks.
+    unused = OfflineAlgorithm.unused | {"gamma", "n_step", "reward_scale", "normalise_rewards", "tau"}
 
     def losses(self, view: ReplayView) -> Iterator[Loss]:
         batch, policy = view.batch, view.networks.policy

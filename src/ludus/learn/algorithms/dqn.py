@@ -42,7 +42,7 @@ class DQNConfig(ReplayConfig):
     batch_size: int = option(128, help="transitions, or sequences, of one gradient step", minimum=1)
     learning_rate: float = option(5e-4, help="learning rate of Adam", minimum=0.0)
     anneal: bool = option(True, help="decay the learning rate linearly to zero over the run")
-    updates_per_step: float = option(0.25, help="gradient steps for each environment step", minimum=0.0)
+    updates_per_step: float = option(0.25, help="gradient steps for each environment step; 0: no limit", minimum=0.0)
     n_step: int = option(3, help="steps of rewards in a target", minimum=1)
     tau: float = option(0.02, help="how far target networks move at each gradient step", minimum=0.0, maximum=1.0)
     double: bool = option(True, help="the network chooses the next action, the target network says what it is worth")

@@ -19,7 +19,7 @@ __all__ = ["OfflineAlgorithm", "OfflineConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class OfflineConfig(ReplayConfig):
-    """What every offline algorithm has. Settings of collecting and of a table are inherited and have no effect."""
+    """What every offline algorithm has. Of what is inherited, `OfflineAlgorithm.unused` has no effect."""
 
     learning_rate: float = option(1e-3, help="learning rate of Adam", minimum=0.0)
     squash: bool = option(False, help="continuous actions pass through tanh to their bounds")
@@ -34,6 +34,13 @@ class OfflineAlgorithm(ReplayAlgorithm[O]):
 
     Config: ClassVar[type[OfflineConfig]] = OfflineConfig
     default_flow: ClassVar[str] = "offline"
+    unused: ClassVar[frozenset[str]] = frozenset(
+        (
+            *("num_envs", "num_steps"),  # of collecting
+            *("capacity", "min_size", "updates_per_step"),  # of a table
+            *("prioritised", "priority_exponent", "importance_exponent"),
+        )
+    )
 
     def policy_spec(self, env: EnvSpec, network: NetworkConfig) -> PolicySpec:
         return dataclasses.replace(

@@ -31,7 +31,7 @@ __all__ = ["R2D2", "R2D2Config"]
 class R2D2Config(DQNConfig):
     num_steps: int = option(20, help="steps of each environment between updates; a sequence starts there", minimum=1)
     batch_size: int = option(32, help="transitions, or sequences, of one gradient step", minimum=1)
-    updates_per_step: float = option(0.1, help="gradient steps for each environment step", minimum=0.0)
+    updates_per_step: float = option(0.1, help="gradient steps for each environment step; 0: no limit", minimum=0.0)
     prioritised: bool = option(True, help="draw by the size of the last error instead of uniformly")
     sequence_length: int = option(40, help="steps of a sequence, those of burn_in included", minimum=2)
     burn_in: int = option(10, help="first steps of a sequence, from which only the state is computed", minimum=0)

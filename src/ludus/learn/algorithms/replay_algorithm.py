@@ -51,7 +51,7 @@ class ReplayConfig(AlgorithmConfig):
     batch_size: int = option(256, help="transitions, or sequences, of one gradient step", minimum=1)
     capacity: int = option(100_000, help="steps that are kept; the oldest are dropped", minimum=2)
     min_size: int = option(1_000, help="steps before the first update; until then actions are random", minimum=1)
-    updates_per_step: float = option(1.0, help="gradient steps for each environment step", minimum=0.0)
+    updates_per_step: float = option(1.0, help="gradient steps for each environment step; 0: no limit", minimum=0.0)
     n_step: int = option(1, help="steps of rewards in a target", minimum=1)
     prioritised: bool = option(False, help="draw by the size of the last error instead of uniformly")
     priority_exponent: float = option(0.6, help="prioritised: 0 is uniform, 1 proportional", minimum=0.0)
