@@ -96,15 +96,13 @@ def test_sequences_are_not_mixed_with_datasets() -> None:
         resolve("r2d2", "CartPole-v1", {"dataset": "expert"})
 
 
-def test_a_replay_that_can_never_be_drawn_from_is_refused() -> None:
-    with pytest.raises(ConfigError, match="min_size=2000 is more than capacity=1000"):
-        make_replay(min_size=2_000, capacity=1_000)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"capacity": 30}, "capacity=30 is too small for .* up to 40 steps of num_envs=8 and num_steps=4"),
+        ({"min_size": 2_000, "capacity": 1_000}, "min_size=2000 is more than capacity=1000"),
+        ({"capacity": 30}, "capacity=30 is too small for .* up to 40 steps, by num_envs=8 and num_steps=4"),
+        ({"simulators": 1}, "capacity=100 is too small for .* up to 136 steps"),
+        ({"simulators": 1, "capacity": 1_000, "dataset": "nowhere"}, "nowhere is not a dataset"),
         ({"n_step": 100}, "n_step=100 does not fit into capacity=100"),
         ({"capacity": 10**11}, "capacity=100000000000 takes .* GB, which cannot be had"),
     ],
@@ -116,7 +114,7 @@ def test_a_capacity_that_cannot_be_is_refused_before_there_is_a_trial(
     with pytest.raises(ConfigError, match=message):
         training.train("dqn", "CartPole-v1", steps=100, trial="t", project=str(tmp_path), **settings)
     assert not (tmp_path / "t").exists()
-    settings |= {"capacity": 200, "min_size": 10, "n_step": 1}
+    settings |= {"capacity": 200, "min_size": 10, "n_step": 1, "dataset": ""}
     training.train("dqn", "CartPole-v1", steps=100, trial="t", project=str(tmp_path), **settings)
 
 

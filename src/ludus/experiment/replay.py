@@ -25,7 +25,7 @@ from ludus.services.buffer.table import TableSettings
 from ludus.services.buffer.trajectories import TrajectoryStore
 from ludus.services.buffer.trajectory_spec import TrajectorySpec
 
-__all__ = ["TrainingReplay", "make_replay"]
+__all__ = ["TrainingReplay", "check_capacity", "make_replay"]
 
 _LOG = logging.getLogger(__name__)
 _TABLE = "replay"
@@ -43,10 +43,7 @@ def make_replay(
     """
     algorithm, items = config.algorithm, learner.algorithm.items()
     assert isinstance(algorithm, ReplayConfig)
-    is_ale = envs_by_name.adapter_of(config.train.env) == "ale"
-    frame_stack = config.env_args.get("stack_num", _ALE_FRAMES) if is_ale else 1
-    num_rows = 1 if config.is_game else algorithm.num_envs * len(env.agents)  # a session is one row
-    _check_capacity(algorithm, items, (segment_steps + 1) * num_rows * frame_stack)
+    check_capacity(config, env, items, segment_steps=segment_steps)
     if rank == 0 and config.train.steps < algorithm.min_size * config.train.trainers:
         _LOG.warning(
             "nothing will be learnt: learning begins after min_size=%d steps%s, and the run ends after steps=%d. "
@@ -62,7 +59,7 @@ def make_replay(
             action=env.action.array,
             mask_size=env.action.mask_size if env.has_mask else 0,
             state=learner.policy.state_spec if learner.algorithm.learns_from == "sequences" else None,
-            frame_stack=frame_stack,
+            frame_stack=_frame_stack(config),
         ),
         items,
         segment_steps=segment_steps,
@@ -71,19 +68,30 @@ def make_replay(
     )
 
 
-def _check_capacity(config: ReplayConfig, items: ReplayItems, num_entries: int) -> None:
-    """`num_entries`: of the segments that are collected at once."""
-    if num_entries > config.capacity:
+def check_capacity(config: Config, env: EnvSpec, items: ReplayItems, *, segment_steps: int) -> None:
+    """Raise `ConfigError` if a segment, an item or `min_size` does not fit. `segment_steps`: of what is inserted."""
+    algorithm = config.algorithm
+    assert isinstance(algorithm, ReplayConfig)
+    capacity, item = algorithm.capacity, items.burn_in + items.length
+    if algorithm.min_size > capacity:
+        raise ConfigError(f"min_size={algorithm.min_size} is more than capacity={capacity} ever holds.")
+    num_rows = 1 if config.is_game else algorithm.num_envs * len(env.agents)  # a session is one row
+    num_entries = (segment_steps + 1) * num_rows * _frame_stack(config)
+    if num_entries > capacity:
         raise ConfigError(
-            f"capacity={config.capacity} is too small for what is collected between updates, up to {num_entries} steps "
-            f"of num_envs={config.num_envs} and num_steps={config.num_steps}. Set a larger capacity."
+            f"capacity={capacity} is too small for what is inserted at once: up to {num_entries} steps, by "
+            f"num_envs={algorithm.num_envs} and num_steps={algorithm.num_steps}. Set a larger capacity."
         )
-    if items.burn_in + items.length >= config.capacity:
+    if item >= capacity:
         name = "n_step" if items.kind == "transition" else "sequence_length"
         raise ConfigError(
-            f"{name}={items.burn_in + items.length} does not fit into capacity={config.capacity}. Set a smaller "
-            f"{name}, or a larger capacity."
+            f"{name}={item} does not fit into capacity={capacity}. Set a smaller {name}, or a larger capacity."
         )
+
+
+def _frame_stack(config: Config) -> int:
+    is_ale = envs_by_name.adapter_of(config.train.env) == "ale"
+    return int(config.env_args.get("stack_num", _ALE_FRAMES)) if is_ale else 1
 
 
 class TrainingReplay:
@@ -100,8 +108,6 @@ class TrainingReplay:
         has_limiter: bool = True,
     ) -> None:
         """`segment_steps`: of the segments that are inserted."""
-        if config.min_size > config.capacity:
-            raise ConfigError(f"min_size={config.min_size} is more than capacity={config.capacity} ever holds.")
         self._config = config
         self._kind = items.kind
         # Of sequences, one starts with each row of a segment: there the recurrent state is known.
@@ -122,6 +128,13 @@ class TrainingReplay:
         """Memory is given when it is first written to: unless it is said here, too much is noticed late."""
         capacity = self._config.capacity
         needed, there = capacity * self._num_bytes / 1e9, _memory_bytes() / 1e9
+        try:
+            store = TrajectoryStore(spec, num_entries=capacity)
+        except MemoryError:
+            raise ConfigError(
+                f"capacity={capacity} takes {needed:.1f} GB, which cannot be had: this machine has {there:.1f} GB of "
+                "memory. Set a smaller capacity."
+            ) from None
         if needed > there:
             _LOG.warning(
                 "capacity=%d takes %.1f GB once it is full, and this machine has %.1f GB of memory. Set a smaller "
@@ -130,13 +143,7 @@ class TrainingReplay:
                 needed,
                 there,
             )
-        try:
-            return TrajectoryStore(spec, num_entries=capacity)
-        except MemoryError:
-            raise ConfigError(
-                f"capacity={capacity} takes {needed:.1f} GB, which cannot be had: this machine has {there:.1f} GB of "
-                "memory. Set a smaller capacity."
-            ) from None
+        return store
 
     def insert(self, segment: Segment, stream: str) -> None:
         self._store.insert(segment, stream)

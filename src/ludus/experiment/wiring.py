@@ -31,8 +31,8 @@ from ludus.experiment.flows.remote_source import RemoteSource
 from ludus.experiment.flows.replay import QueueFeed, ReplayFlow, SourceFeed
 from ludus.experiment.flows.sync import EmbeddedSource, Source, SyncFlow
 from ludus.experiment.game_evaluation import GameEvaluation
-from ludus.experiment.offline_training import offline_training, with_datasets
-from ludus.experiment.replay import make_replay
+from ludus.experiment.offline_training import make_dataset_replay, offline_training, with_datasets
+from ludus.experiment.replay import check_capacity, make_replay
 from ludus.experiment.sent_metrics import SentMetrics
 from ludus.experiment.training import Flow, LoopWriter, Training
 from ludus.learn.algorithms import registry
@@ -64,6 +64,7 @@ __all__ = [
     "TrainerFactory",
     "Weights",
     "check_device",
+    "check_replay",
     "embedded",
     "exponents",
     "gateway_options",
@@ -157,6 +158,15 @@ def check_device(name: str) -> None:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
         raise errors.ConfigError(f"device={name} cannot be computed on here ({reason}). Use cpu or cuda.") from None
+
+
+def check_replay(config: Config, env: EnvSpec) -> None:
+    """Raise `ConfigError` if what is collected does not fit its table, or a dataset does not fit the env."""
+    algorithm = make_algorithm(config, len(env.agents))
+    if isinstance(algorithm, ReplayAlgorithm):
+        check_capacity(config, env, algorithm.items(), segment_steps=segment_steps(config))
+        if config.train.dataset:
+            make_dataset_replay(config, env)
 
 
 def embedded(

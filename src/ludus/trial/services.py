@@ -137,6 +137,7 @@ def training_program(config: Config, folder: Path, *, began: float) -> tuple[Pro
         wiring.check_device(train.device)
     env = envs.spec(train.env, **config.env_args)
     policy = wiring.make_policy_spec(config, env)
+    wiring.check_replay(config, env)
     if config.is_game:
         _add_game_workers(program, config, folder, policy, has_mask=env.has_mask)
     elif config.num_simulators:
