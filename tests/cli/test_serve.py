@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import gymnasium
 import numpy as np
@@ -213,7 +214,8 @@ def stopped_run(project):
     def stop(step, values):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    every_turn = mock.patch("ludus.experiment.training._METRICS_EVERY_S", 0.0)
+    with every_turn, pytest.raises(KeyboardInterrupt):
         ludus.train(
             "ppo",
             "CartPole-v1",

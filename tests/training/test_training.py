@@ -133,6 +133,23 @@ def test_a_folder_that_is_deleted_while_it_trains_costs_neither_the_result_nor_t
     assert ludus.resume("mine", project=str(tmp_path)).result == run.result
 
 
+SLOW_ENV = """
+import time
+
+import gymnasium
+
+
+class Slow(gymnasium.Wrapper):
+    def step(self, action):
+        time.sleep(0.0005)  # a run lasts longer than it takes to show its progress, however fast the machine is
+        return super().step(action)
+
+
+def make():
+    return Slow(gymnasium.make("CartPole-v1"))
+"""
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("algorithm", "more"),
@@ -150,11 +167,13 @@ def test_nor_does_it_where_the_run_is_spread(
             folder.rename(tmp_path / "deleted")  # at once: to a folder that is being emptied, its processes still write
             shutil.rmtree(tmp_path / "deleted")
 
-    settings = {**SMALL, "steps": 30_000, **more}
-    run = ludus.train(algorithm, "CartPole-v1", project=str(tmp_path), trial="mine", on_progress=delete, **settings)
+    (tmp_path / "slow.py").write_text(SLOW_ENV)
+    settings = {**SMALL, "steps": 6_000, **more}
+    env = f"{tmp_path / 'slow.py'}:make"
+    run = ludus.train(algorithm, env, project=str(tmp_path), trial="mine", on_progress=delete, **settings)
     assert deleted_at
-    assert deleted_at[0] < 30_000
-    assert run.result["steps"] >= 30_000
+    assert deleted_at[0] < 6_000
+    assert run.result["steps"] >= 6_000
     assert run.result["eval_episodes"] == 2
     assert f"{folder} was deleted while it trained" in run.result["save_error"]
     assert f"trainer/0: {folder} was deleted while it trained" in caplog.text
