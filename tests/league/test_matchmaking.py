@@ -9,7 +9,7 @@ import pytest
 
 from ludus.errors import ConfigError
 from ludus.league.matchmaking import (
-    Candidate,
+    ExploitMain,
     Latest,
     MatchmakingRule,
     Mixed,
@@ -21,6 +21,7 @@ from ludus.league.matchmaking import (
     pfsp,
 )
 from ludus.league.payoff import Payoff
+from ludus.league.players import Player
 
 NUM = 20_000
 
@@ -35,11 +36,11 @@ def against(**rates: float) -> Payoff:
     return payoff
 
 
-def snapshots(*names: str, parent: str | None = None) -> list[Candidate]:
-    return [Candidate(name=name, is_snapshot=True, parent=parent, step=step) for step, name in enumerate(names)]
+def snapshots(*names: str, parent: str | None = None) -> list[Player]:
+    return [Player(name, role="snapshot", parent=parent, step=step) for step, name in enumerate(names)]
 
 
-def shares(rule: MatchmakingRule, candidates: list[Candidate], payoff: Payoff) -> dict[str | None, float]:
+def shares(rule: MatchmakingRule, candidates: list[Player], payoff: Payoff) -> dict[str | None, float]:
     rng = np.random.default_rng(3)
     counted = Counter(rule.choose("me", candidates, payoff, rng) for _ in range(NUM))
     return {name: count / NUM for name, count in counted.items()}
@@ -67,7 +68,7 @@ def test_an_unknown_weighting_is_refused_with_the_nearest_one() -> None:
 
 def test_pfsp_meets_those_that_are_hard_to_beat() -> None:
     payoff = against(easy=0.9, even=0.5, hard=0.1)
-    found = shares(Pfsp("squared"), [*snapshots("easy", "even", "hard"), Candidate(name="me")], payoff)
+    found = shares(Pfsp("squared"), [*snapshots("easy", "even", "hard"), Player("me")], payoff)
     total = 0.01 + 0.25 + 0.81
     assert found == {
         "easy": pytest.approx(0.01 / total, abs=0.005),
@@ -77,7 +78,7 @@ def test_pfsp_meets_those_that_are_hard_to_beat() -> None:
 
 
 def test_uniform_meets_all_snapshots_alike() -> None:
-    found = shares(Uniform(), [*snapshots("a", "b"), Candidate(name="me")], against(a=0.9))
+    found = shares(Uniform(), [*snapshots("a", "b"), Player("me")], against(a=0.9))
     assert found == {"a": pytest.approx(0.5, abs=0.015), "b": pytest.approx(0.5, abs=0.015)}
 
 
@@ -87,7 +88,7 @@ def test_latest_is_the_newest_of_ones_own() -> None:
 
 
 def test_self_play_meets_those_that_learn_or_their_past_where_they_are_too_strong() -> None:
-    candidates = [Candidate(name="me"), Candidate(name="rival"), *snapshots("rival-1", "rival-2", parent="rival")]
+    candidates = [Player("me"), Player("rival"), *snapshots("rival-1", "rival-2", parent="rival")]
     even = shares(SelfPlay(), candidates, against(rival=0.4))
     assert even == {"me": pytest.approx(0.5, abs=0.015), "rival": pytest.approx(0.5, abs=0.015)}
     weak = against(**{"rival": 0.1, "rival-1": 0.5, "rival-2": 0.1})
@@ -98,22 +99,37 @@ def test_self_play_meets_those_that_learn_or_their_past_where_they_are_too_stron
     assert set(alone) == {"me", "rival"}, "one without a past is met as it is"
 
 
+def test_an_exploiter_of_main_agents_meets_them_or_their_past_where_they_are_too_strong() -> None:
+    candidates = [
+        Player("me", role="main_exploiter"),
+        Player("one"),
+        Player("two"),
+        *snapshots("two-1", "two-2", parent="two"),
+        *snapshots("past", parent="me"),
+    ]
+    found = shares(ExploitMain(), candidates, against(**{"one": 0.2, "two": 0.05, "two-1": 0.5, "two-2": 0.1}))
+    assert set(found) == {"one", "two-1", "two-2"}
+    assert found["one"] == pytest.approx(0.5, abs=0.015)
+    assert found["two-1"] / found["two-2"] == pytest.approx(0.25 / 0.09, rel=0.1)
+    assert shares(ExploitMain(), candidates[:1], Payoff()) == {None: 1.0}
+
+
 def test_verification_meets_what_was_forgotten() -> None:
     own, exploiters = snapshots("mine", "mine-lost", parent="me"), snapshots("ex", "ex-lost", parent="ex-main")
     payoff = against(**{"mine": 0.8, "mine-lost": 0.6, "ex": 0.4, "ex-lost": 0.2})
-    found = shares(Verification(), [*own, *exploiters, Candidate(name="me")], payoff)
+    found = shares(Verification(), [*own, *exploiters, Player("me")], payoff)
     total = 0.16 + 0.64
     assert found == {"mine-lost": pytest.approx(0.2, abs=0.015), "ex-lost": pytest.approx(0.64 / total, abs=0.015)}
 
 
 def test_a_mixture_draws_rules_by_their_shares_and_another_where_nobody_fits() -> None:
     rule = Mixed({Pfsp(): 0.5, SelfPlay(): 0.35, Verification(): 0.15})
-    candidates = [Candidate(name="me"), *snapshots("past", parent="me")]
+    candidates = [Player("me"), *snapshots("past", parent="me")]
     found = shares(rule, candidates, against(past=0.6))
     assert found == {"past": pytest.approx(0.65, abs=0.015), "me": pytest.approx(0.35, abs=0.015)}
     found = shares(rule, candidates, against(past=0.9))  # nothing to verify: its share goes to the others
     assert found["past"] == pytest.approx(0.5 / 0.85, abs=0.015)
-    assert shares(rule, [Candidate(name="me")], Payoff()) == {"me": 1.0}
+    assert shares(rule, [Player("me")], Payoff()) == {"me": 1.0}
     assert shares(rule, [], Payoff()) == {None: 1.0}
 
 

@@ -1,4 +1,4 @@
-"""Results of matches are counted once, by pair and by seat; what is in flight is known."""
+"""Results of matches are counted once, by pair and by side; what is in flight is known."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_both_players_have_the_result_each_from_its_side() -> None:
     assert payoff.win_rate("a", "b") == pytest.approx(4 / 6)
 
 
-def test_each_seat_has_results_of_its_own() -> None:
+def test_each_side_has_results_of_its_own() -> None:
     payoff = Payoff()
     play(payoff, "a", "b", scores=(1.0, 0.0), times=4)
     play(payoff, "b", "a", scores=(1.0, 0.0), times=2)
-    assert payoff.win_rate("a", "b", seat=0) == 1.0
-    assert payoff.win_rate("a", "b", seat=1) == 0.0
-    assert payoff.record("a", "b", seat=2) == Record()
+    assert payoff.win_rate("a", "b", side=0) == 1.0
+    assert payoff.win_rate("a", "b", side=1) == 0.0
+    assert payoff.record("a", "b", side=2) == Record()
 
 
 def test_of_several_players_every_pair_has_a_result() -> None:

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from ludus.errors import ConfigError
 from ludus.league.payoff import Payoff
+from ludus.league.players import Player
 from ludus.spelling import nearest
 
 __all__ = [
     "WEIGHTINGS",
-    "Candidate",
+    "ExploitMain",
     "Latest",
     "MatchmakingRule",
     "Mixed",
@@ -47,22 +48,10 @@ WEIGHTINGS: Mapping[str, Callable[[Floats], Floats]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A player as matchmaking sees it. `parent`: whose snapshot it is."""
-
-    name: str
-    is_snapshot: bool = False  # it learns no more
-    parent: str | None = None
-    step: int = 0  # of its training, when it was taken
-
-
 class MatchmakingRule(Protocol):
     """Chooses an opponent for `player` among the candidates, of whom it may be one itself."""
 
-    def choose(
-        self, player: str, candidates: Sequence[Candidate], payoff: Payoff, rng: np.random.Generator
-    ) -> str | None:
+    def choose(self, player: str, candidates: Sequence[Player], payoff: Payoff, rng: np.random.Generator) -> str | None:
         """A candidate's name. None: nobody fits this rule now."""
         ...
 
@@ -79,7 +68,7 @@ def pfsp(win_rates: Floats, weighting: str = "squared") -> Floats:
 
 def _one_of(
     player: str,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[Player],
     payoff: Payoff,
     rng: np.random.Generator,
     weighting: str,
@@ -92,27 +81,23 @@ def _one_of(
 
 @dataclass(frozen=True)
 class Pfsp:
-    """A snapshot, the likelier the harder it is to beat."""
+    """One that learns no more, the likelier the harder it is to beat."""
 
     weighting: str = "squared"
 
     def __post_init__(self) -> None:
         pfsp(np.zeros(1), self.weighting)
 
-    def choose(
-        self, player: str, candidates: Sequence[Candidate], payoff: Payoff, rng: np.random.Generator
-    ) -> str | None:
-        return _one_of(player, [each for each in candidates if each.is_snapshot], payoff, rng, self.weighting)
+    def choose(self, player: str, candidates: Sequence[Player], payoff: Payoff, rng: np.random.Generator) -> str | None:
+        return _one_of(player, [each for each in candidates if each.is_fixed], payoff, rng, self.weighting)
 
 
 @dataclass(frozen=True)
 class Uniform:
-    """Any snapshot."""
+    """Any that learns no more, all alike."""
 
-    def choose(
-        self, player: str, candidates: Sequence[Candidate], payoff: Payoff, rng: np.random.Generator
-    ) -> str | None:
-        names = [each.name for each in candidates if each.is_snapshot]
+    def choose(self, player: str, candidates: Sequence[Player], payoff: Payoff, rng: np.random.Generator) -> str | None:
+        names = [each.name for each in candidates if each.is_fixed]
         return names[int(rng.integers(len(names)))] if names else None
 
 
@@ -120,16 +105,14 @@ class Uniform:
 class Latest:
     """The newest of the player's own snapshots."""
 
-    def choose(
-        self, player: str, candidates: Sequence[Candidate], payoff: Payoff, rng: np.random.Generator
-    ) -> str | None:
-        own = [each for each in candidates if each.is_snapshot and each.parent == player]
+    def choose(self, player: str, candidates: Sequence[Player], payoff: Payoff, rng: np.random.Generator) -> str | None:
+        own = [each for each in candidates if each.is_fixed and each.parent == player]
         return max(own, key=lambda each: each.step).name if own else None
 
 
 @dataclass(frozen=True)
 class SelfPlay:
-    """A player that learns: itself, or another that it can hold its own against.
+    """A main agent: itself, or another that it can hold its own against.
 
     Of an opponent that it beats in less than `least` of their matches it meets snapshots instead, those first that it
     has about equal chances against: one learns little from always losing.
@@ -137,16 +120,31 @@ class SelfPlay:
 
     least: float = 0.3
 
-    def choose(
-        self, player: str, candidates: Sequence[Candidate], payoff: Payoff, rng: np.random.Generator
-    ) -> str | None:
-        learning = [each.name for each in candidates if not each.is_snapshot]
-        if not learning:
+    def choose(self, player: str, candidates: Sequence[Player], payoff: Payoff, rng: np.random.Generator) -> str | None:
+        mains = [each.name for each in candidates if each.role == "main"]
+        if not mains:
             return None
-        opponent = learning[int(rng.integers(len(learning)))]
+        opponent = mains[int(rng.integers(len(mains)))]
         if opponent == player or payoff.win_rate(player, opponent) >= self.least:
             return opponent
-        snapshots = [each for each in candidates if each.is_snapshot and each.parent == opponent]
+        snapshots = [each for each in candidates if each.is_fixed and each.parent == opponent]
+        return _one_of(player, snapshots, payoff, rng, "variance") or opponent
+
+
+@dataclass(frozen=True)
+class ExploitMain:
+    """A main agent or, where it wins too seldom to learn by it, snapshots of one."""
+
+    least: float = 0.1
+
+    def choose(self, player: str, candidates: Sequence[Player], payoff: Payoff, rng: np.random.Generator) -> str | None:
+        mains = [each for each in candidates if each.role == "main" and each.name != player]
+        if not mains:
+            return None
+        opponent = mains[int(rng.integers(len(mains)))].name
+        if payoff.win_rate(player, opponent) >= self.least:
+            return opponent
+        snapshots = [each for each in candidates if each.is_fixed and each.parent == opponent]
         return _one_of(player, snapshots, payoff, rng, "variance") or opponent
 
 
@@ -157,13 +155,11 @@ class Verification:
     least_of_exploiters: float = 0.3  # win rates below which they are met
     least_of_own: float = 0.7
 
-    def choose(
-        self, player: str, candidates: Sequence[Candidate], payoff: Payoff, rng: np.random.Generator
-    ) -> str | None:
+    def choose(self, player: str, candidates: Sequence[Player], payoff: Payoff, rng: np.random.Generator) -> str | None:
         forgotten = [
             each
             for each in candidates
-            if each.is_snapshot
+            if each.is_fixed
             and payoff.win_rate(player, each.name)
             < (self.least_of_own if each.parent == player else self.least_of_exploiters)
         ]
@@ -181,9 +177,7 @@ class Mixed:
         if not shares or min(shares) < 0.0 or not sum(shares) > 0.0:
             raise ConfigError(f"the shares of matchmaking rules are {shares}: none may be negative, one is above 0")
 
-    def choose(
-        self, player: str, candidates: Sequence[Candidate], payoff: Payoff, rng: np.random.Generator
-    ) -> str | None:
+    def choose(self, player: str, candidates: Sequence[Player], payoff: Payoff, rng: np.random.Generator) -> str | None:
         shares = {rule: share for rule, share in self.rules.items() if share > 0.0}
         while shares:
             rules = list(shares)

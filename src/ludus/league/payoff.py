@@ -1,12 +1,13 @@
-"""Who beats whom: results of matches, by players and by the seats they had.
+"""Who beats whom: results of matches, by players and by the sides they had.
 
     payoff = Payoff(decay=0.99)
-    payoff.begin("match-1", ("main", "rock"))          # by seat; the match is in flight
-    payoff.end("match-1", (1.0, -1.0))                 # scores by seat: main has won
+    payoff.begin("match-1", ("main", "rock"))          # by side; the match is in flight
+    payoff.end("match-1", (1.0, -1.0))                 # scores by side: main has won
     payoff.win_rate("main", "rock")                    # 1.0; 0.5 for those who never met
 
-A match counts once, however often its end is reported; an aborted one does not count. In a match of more than two
-players every pair of them has a result: the higher score has won.
+A side is what a player, or a team, is in a game: white, or the one that moves first. A match counts once, however often
+its end is reported; an aborted one does not count. In a match of more than two players every pair of them has a result:
+the higher score has won.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ludus.errors import ConfigError, DataError
 
 __all__ = ["Payoff", "Record"]
 
-ANY_SEAT = -1
+ANY_SIDE = -1
 
 
 class Record(NamedTuple):
@@ -54,7 +55,7 @@ class Record(NamedTuple):
 
 
 class Payoff:
-    """`decay`: what an earlier match of the same players and seats counts after one more of them.
+    """`decay`: what an earlier match of the same players and sides counts after one more of them.
 
     `min_games`: win rates of fewer are taken to be 0.5, because they say too little. Everything here is data: nothing
     waits, nothing is random.
@@ -67,13 +68,13 @@ class Payoff:
             raise ConfigError(f"min_games={min_games}: it is 0 or more")
         self.decay = decay
         self.min_games = min_games
-        self._counts: dict[tuple[str, str], dict[int, list[float]]] = {}  # of a player and an opponent, by its seat
+        self._counts: dict[tuple[str, str], dict[int, list[float]]] = {}  # of a player and an opponent, by its side
         self._in_flight: dict[str, tuple[str, ...]] = {}
 
     # --- matches
 
     def begin(self, match: str, players: Sequence[str]) -> None:
-        """A match is in flight from here on; `players` are by seat, and one may have several seats."""
+        """A match is in flight from here on; `players` are by side, and one may have several sides."""
         if match in self._in_flight:
             raise DataError(f"the match {match!r} is in flight already; nothing was changed")
         if not players:
@@ -88,50 +89,50 @@ class Payoff:
         if len(scores) != len(players) or not np.isfinite(scores).all():
             raise DataError(
                 f"the match {match!r} has {len(players)} players, and its scores are {list(scores)}; nothing was "
-                "counted. Report one finite number for each seat"
+                "counted. Report one finite number for each side"
             )
         del self._in_flight[match]
-        for seat, (player, score) in enumerate(zip(players, scores, strict=True)):
-            for other_seat, (other, other_score) in enumerate(zip(players, scores, strict=True)):
-                if other_seat != seat and other != player:
-                    self._count(player, other, seat, score - other_score)
+        for side, (player, score) in enumerate(zip(players, scores, strict=True)):
+            for other_side, (other, other_score) in enumerate(zip(players, scores, strict=True)):
+                if other_side != side and other != player:
+                    self._count(player, other, side, score - other_score)
         return True
 
     def abort(self, match: str) -> bool:
         """It had no result. False where it is not in flight."""
         return self._in_flight.pop(match, None) is not None
 
-    def _count(self, player: str, other: str, seat: int, margin: float) -> None:
-        counts = self._counts.setdefault((player, other), {}).setdefault(seat, [0.0, 0.0, 0.0])
+    def _count(self, player: str, other: str, side: int, margin: float) -> None:
+        counts = self._counts.setdefault((player, other), {}).setdefault(side, [0.0, 0.0, 0.0])
         if self.decay < 1.0:
             counts[:] = [count * self.decay for count in counts]
         counts[0 if margin > 0.0 else 1 if margin == 0.0 else 2] += 1.0
 
     def remove(self, player: str) -> None:
         """Forget a player, its results and those of others against it. Its matches in flight are aborted."""
-        self._counts = {pair: by_seat for pair, by_seat in self._counts.items() if player not in pair}
+        self._counts = {pair: by_side for pair, by_side in self._counts.items() if player not in pair}
         self._in_flight = {match: players for match, players in self._in_flight.items() if player not in players}
 
     # --- questions
 
-    def record(self, player: str, other: str, seat: int = ANY_SEAT) -> Record:
-        """Of `player` against `other`, in one seat or in all."""
-        by_seat = self._counts.get((player, other), {})
-        if seat != ANY_SEAT:
-            return Record(*by_seat.get(seat, ()))
-        return Record(*(sum(counts) for counts in zip(*by_seat.values(), strict=True)))
+    def record(self, player: str, other: str, side: int = ANY_SIDE) -> Record:
+        """Of `player` against `other`, in one side or in all."""
+        by_side = self._counts.get((player, other), {})
+        if side != ANY_SIDE:
+            return Record(*by_side.get(side, ()))
+        return Record(*(sum(counts) for counts in zip(*by_side.values(), strict=True)))
 
-    def win_rate(self, player: str, other: str, seat: int = ANY_SEAT) -> float:
+    def win_rate(self, player: str, other: str, side: int = ANY_SIDE) -> float:
         """0.5 where they met less than `min_games` times, or never, and of a player against itself."""
-        record = self.record(player, other, seat)
+        record = self.record(player, other, side)
         return record.win_rate if record.games >= self.min_games else 0.5
 
-    def win_rates(self, player: str, others: Iterable[str], seat: int = ANY_SEAT) -> NDArray[np.float64]:
+    def win_rates(self, player: str, others: Iterable[str], side: int = ANY_SIDE) -> NDArray[np.float64]:
         """Against each of `others`."""
-        return np.array([self.win_rate(player, other, seat) for other in others])
+        return np.array([self.win_rate(player, other, side) for other in others])
 
     def matrix(self, players: Sequence[str]) -> NDArray[np.float64]:
-        """`[player, opponent]`: win rates over all seats; 0.5 on the diagonal."""
+        """`[player, opponent]`: win rates over all sides; 0.5 on the diagonal."""
         return np.array([self.win_rates(player, players) for player in players]).reshape(len(players), -1)
 
     def games(self, player: str, other: str) -> float:
@@ -141,18 +142,18 @@ class Payoff:
 
     @property
     def in_flight(self) -> dict[str, tuple[str, ...]]:
-        """Players by seat, of each match that began and has not ended."""
+        """Players by side, of each match that began and has not ended."""
         return dict(self._in_flight)
 
     # --- checkpoints
 
     def save(self) -> Nest:
         """For the codec."""
-        counts = [[*pair, seat, *row] for pair, by_seat in self._counts.items() for seat, row in by_seat.items()]
+        counts = [[*pair, side, *row] for pair, by_side in self._counts.items() for side, row in by_side.items()]
         return {"counts": counts, "in_flight": {match: list(players) for match, players in self._in_flight.items()}}
 
     def restore(self, saved: Nest) -> None:
         self._counts = {}
-        for player, other, seat, *row in saved["counts"]:
-            self._counts.setdefault((player, other), {})[int(seat)] = [float(count) for count in row]
+        for player, other, side, *row in saved["counts"]:
+            self._counts.setdefault((player, other), {})[int(side)] = [float(count) for count in row]
         self._in_flight = {match: tuple(players) for match, players in saved["in_flight"].items()}

@@ -1,7 +1,7 @@
 """How strong each player is, as one number with its uncertainty.
 
     ratings = Ratings()
-    ratings.update(("main", "rock"), (1.0, -1.0))      # players and scores by seat
+    ratings.update(("main", "rock"), (1.0, -1.0))      # players and scores by side
     ratings.of("main").interval()
 
     elo(payoff, ["main", "rock"])                      # of all results at once: Bradley and Terry's model
@@ -60,7 +60,7 @@ class Ratings:
         return self._ratings.get(player, Rating(new.mu, new.sigma))
 
     def update(self, players: Sequence[str], scores: Sequence[float]) -> None:
-        """By one match. A player with several seats is rated as one of them after the other would be."""
+        """By one match. A player with several sides is rated as one of them after the other would be."""
         if len(players) != len(scores) or not np.isfinite(scores).all():
             raise DataError(f"players {list(players)} with scores {list(scores)}: nothing was rated. Give one each")
         if len(set(players)) < 2:
