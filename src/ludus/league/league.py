@@ -190,7 +190,7 @@ class League:
         return match
 
     def report(self, match: str, scores: Sequence[float]) -> bool:
-        """Count a result, by side. False if it is not in flight: it was reported before, aborted, or never asked for."""
+        """Count a result, by side. False if it is not in flight: it was reported before, or aborted."""
         players = self.payoff.in_flight.get(match)
         if players is None or not self.payoff.end(match, scores):
             return False
