@@ -69,24 +69,32 @@ def test_an_aborted_match_has_no_result() -> None:
 
 
 def test_a_snapshot_is_taken_when_all_are_beaten_for_sure_or_after_enough_steps() -> None:
-    league = make(Player("main"), Player("bot", role="bot"), rules={"main": rules()})
+    league = make(Player("main", model="net"), Player("bot", role="bot"), rules={"main": rules()})
     beat(league, "main", "bot", times=40)
-    assert league.advance("main", 99).snapshot is None, "too early"
-    taken = league.advance("main", 1).snapshot
-    assert taken is not None
-    assert (taken.name, taken.role, taken.parent, taken.step) == ("main-1", "snapshot", "main", 100)
+    assert league.advance("main", step=99, version=3).snapshot is None, "too early"
+    taken = league.advance("main", step=100, version=4).snapshot
+    assert taken == Player("main-1", role="snapshot", model="net", version=4, parent="main", step=100)
     assert league.ratings.of("main-1") == league.ratings.of("main")
-    assert league.advance("main", 500).snapshot is None, "main-1 is not beaten"
-    assert league.advance("main", 499).snapshot is None
-    again = league.advance("main", 1).snapshot
+    assert league.advance("main", step=600).snapshot is None, "main-1 is not beaten"
+    assert league.advance("main", step=1_099).snapshot is None
+    again = league.advance("main", step=1_100).snapshot
     assert again is not None
     assert again.name == "main-2", "time is up"
+
+
+def test_what_a_learner_reports_twice_changes_nothing() -> None:
+    league = make(Player("main"), rules={"main": rules(reset=1.0)})
+    first = league.advance("main", step=1_000)
+    assert first.snapshot is not None
+    assert league.advance("main", step=1_000) == (None, first.num_resets)
+    assert league.advance("main", step=500) == (None, first.num_resets)
+    assert league.player("main").step == 1_000
 
 
 def test_a_few_wins_are_not_enough_to_be_sure() -> None:
     league = make(Player("main"), Player("bot", role="bot"), rules={"main": rules()})
     beat(league, "main", "bot", times=5)  # all of them, and the interval goes down to 0.57
-    assert league.advance("main", 500).snapshot is None
+    assert league.advance("main", step=500).snapshot is None
 
 
 def test_exploiters_begin_again_after_a_snapshot_as_often_as_their_rules_say() -> None:
@@ -96,19 +104,19 @@ def test_exploiters_begin_again_after_a_snapshot_as_often_as_their_rules_say() -
         Player("wide", role="league_exploiter"),
         rules={"main_exploiter": rules(reset=1.0), "league_exploiter": rules(reset=0.25)},
     )
-    assert all(league.advance("exploiter", 1_000).is_reset for _ in range(20))
-    share = sum(league.advance("wide", 1_000).is_reset for _ in range(400)) / 400
-    assert share == pytest.approx(0.25, abs=0.07)
-    assert not league.advance("exploiter", 1).is_reset
+    resets = [league.advance("exploiter", step=1_000 * number).num_resets for number in range(1, 21)]
+    assert resets == list(range(1, 21))
+    resets = [league.advance("wide", step=1_000 * number).num_resets for number in range(1, 401)]
+    assert resets[-1] / 400 == pytest.approx(0.25, abs=0.07)
 
 
 def test_learners_take_turns_by_their_steps() -> None:
     league = make(Player("one"), Player("two", role="league_exploiter"), Player("bot", role="bot"))
     turns = []
     for _ in range(4):
-        learner = league.next_learner().name
-        turns.append(learner)
-        league.advance(learner, 10)
+        learner = league.next_learner()
+        turns.append(learner.name)
+        league.advance(learner.name, step=learner.step + 10)
     assert turns == ["one", "two", "one", "two"]
     with pytest.raises(ConfigError, match="nobody in this league learns"):
         make(Player("bot", role="bot")).next_learner()
@@ -145,7 +153,7 @@ def test_a_frozen_player_is_met_and_learns_no_more() -> None:
     with pytest.raises(ConfigError, match="does not learn"):
         league.request_match("old")
     with pytest.raises(ConfigError, match="does not learn"):
-        league.advance("old", 1)
+        league.advance("old", step=1)
     assert "old" in {player.name for _ in range(50) for player in league.request_match("main").players}
 
 
@@ -177,7 +185,7 @@ def test_a_restored_league_goes_on_exactly() -> None:
     for _ in range(30):
         match = league.request_match(league.next_learner().name)
         league.report(match.id, (1.0, -1.0))
-        league.advance(str(match.learner), 60_000)
+        league.advance(str(match.learner), step=league.player(str(match.learner)).step + 60_000)
     open_match = league.request_match("main")
     again = League(LeagueSettings(), seed=99)
     again.restore(data.decode(data.encode(league.save())))
@@ -186,7 +194,8 @@ def test_a_restored_league_goes_on_exactly() -> None:
     for _ in range(30):
         matches = [each.request_match(each.next_learner().name) for each in (league, again)]
         assert matches[0] == matches[1]
-        advances = [each.advance(str(matches[0].learner), 60_000) for each in (league, again)]
+        step = league.player(str(matches[0].learner)).step + 60_000
+        advances = [each.advance(str(matches[0].learner), step=step) for each in (league, again)]
         assert advances[0] == advances[1]
     assert all(each.report(open_match.id, (0.0, 1.0)) for each in (league, again))
     assert again.standings() == league.standings()

@@ -4,9 +4,11 @@
     league.add(Player("main"))
     match = league.request_match("main")               # Match("1", ("main", "main-2"), ...)
     league.report(match.id, (1.0, -1.0))               # True; False when it is reported again
-    league.advance("main", 10_000)                     # it has trained so much: Advance(snapshot, is_reset)
+    league.advance("main", step=10_000, version=7)     # it has trained so far: Advance(snapshot, num_resets)
 
-It is data and one random generator: nothing waits, and `save` is all of it. `ludus.league.service` lets others call it.
+It is data and one random generator: nothing waits, `save` is all of it, and the same calls in the same order make the
+same league again. What is called twice, because an answer was lost, changes nothing the second time, except that a
+match is asked for: one that nobody plays is aborted by its owner.
 """
 
 from __future__ import annotations
@@ -63,8 +65,8 @@ class Match:
 class Advance(NamedTuple):
     """What training so far means for a player."""
 
-    snapshot: Player | None  # of it, to be kept in the model pool
-    is_reset: bool  # it begins again from its first weights
+    snapshot: Player | None  # that was taken of it
+    num_resets: int  # how often it has had to begin again from its first weights, so far
 
 
 class Standing(NamedTuple):
@@ -85,6 +87,7 @@ class League:
         self._removed: set[str] = set()
         self._since: dict[str, int] = {}  # steps of a learner since its last snapshot
         self._num_snapshots: dict[str, int] = {}
+        self._num_resets: dict[str, int] = {}
         self._num_matches = 0
         self._rng = np.random.default_rng([seed, 0x1EA6])
 
@@ -203,32 +206,36 @@ class League:
 
     # --- learning
 
-    def advance(self, name: str, num_steps: int) -> Advance:
-        """A learner has made `num_steps` more. A snapshot that its rules ask for is a player from now on."""
+    def advance(self, name: str, *, step: int, version: int | None = None) -> Advance:
+        """A learner has made so many steps in all, and its weights are that version of its model.
+
+        A snapshot that its rules ask for is a player from now on: a name for that version.
+        """
         player = self.player(name)
         if not player.is_learning:
             raise ConfigError(f"{name!r} is a {player.role}, which does not learn")
-        player = self._players[name] = dataclasses.replace(player, step=player.step + num_steps)
-        self._since[name] += num_steps
+        if step <= player.step:
+            return Advance(None, self._num_resets.get(name, 0))
+        self._since[name] += step - player.step
+        player = self._players[name] = dataclasses.replace(player, step=step)
         rules = self.settings.rules_of(player)
         targets = rules.targets(player, self.players)
-        if not rules.snapshot.is_due(name, targets, self.payoff, self._since[name]):
-            return Advance(None, False)
-        return Advance(self.snapshot(name), rules.is_reset(self._rng))
+        taken = None
+        if rules.snapshot.is_due(name, targets, self.payoff, self._since[name]):
+            taken = self.snapshot(name, version)
+            if rules.is_reset(self._rng):
+                self._num_resets[name] = self._num_resets.get(name, 0) + 1
+        return Advance(taken, self._num_resets.get(name, 0))
 
-    def snapshot(self, name: str) -> Player:
-        """A player as it is now, which stays. Its version is that of the newest weights, unless it is set later."""
+    def snapshot(self, name: str, version: int | None = None) -> Player:
+        """A player as it is now, by that version of its model, which stays."""
         player = self.player(name)
         number = self._num_snapshots[name] = self._num_snapshots.get(name, 0) + 1
-        taken = dataclasses.replace(player, name=f"{name}-{number}", role="snapshot", parent=name)
+        taken = dataclasses.replace(player, name=f"{name}-{number}", role="snapshot", parent=name, version=version)
         self.add(taken)
         if name in self._since:
             self._since[name] = 0
         return taken
-
-    def set_version(self, name: str, version: int) -> None:
-        """Where a snapshot's weights are."""
-        self._players[name] = dataclasses.replace(self.player(name), version=version)
 
     def next_learner(self) -> Player:
         """Whose turn it is, where learners take turns: of those that trained least, the first."""
@@ -258,6 +265,7 @@ class League:
             "removed": sorted(self._removed),
             "since": dict(self._since),
             "num_snapshots": dict(self._num_snapshots),
+            "num_resets": dict(self._num_resets),
             "num_matches": self._num_matches,
             "payoff": self.payoff.save(),
             "ratings": self.ratings.save(),
@@ -270,6 +278,7 @@ class League:
         self._removed = set(saved["removed"])
         self._since = {name: int(steps) for name, steps in saved["since"].items()}
         self._num_snapshots = {name: int(number) for name, number in saved["num_snapshots"].items()}
+        self._num_resets = {name: int(number) for name, number in saved["num_resets"].items()}
         self._num_matches = int(saved["num_matches"])
         self.payoff.restore(saved["payoff"])
         self.ratings.restore(saved["ratings"])
