@@ -139,3 +139,10 @@ def test_help_is_that_of_what_is_asked_for(capsys: pytest.CaptureFixture[str]) -
     assert "from-minari: a Minari dataset on disk" in " ".join(capsys.readouterr().out.split())
     assert main(["dataset", "play", "--help"]) == 0
     assert "--episodes" in capsys.readouterr().out
+
+
+def test_a_recording_whose_trial_is_no_path_asks_for_a_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for trial in (5, None):
+        log = record(tmp_path / f"log-{trial}", trial=trial)  # type: ignore[arg-type]
+        assert main(["dataset", "from-recording", str(log), "--out", str(tmp_path / "data")]) == 2
+        assert "Give --trial, or --spec" in capsys.readouterr().err

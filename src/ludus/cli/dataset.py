@@ -131,7 +131,7 @@ def _recorded_spec(args: argparse.Namespace, recording: Path) -> EnvSpec:
         return games.parse_spec(games.read_spec(args.spec), name=str(args.spec))
     if args.trial is not None:
         return recorded_spec(find(args.trial, project=args.project).path)
-    trial = Path(read_recording(recording)[0].get("trial", ""))
+    trial = Path(str(read_recording(recording)[0].get("trial") or ""))
     if not trial.name or not trial.is_dir():
         raise errors.ConfigError(
             f"{recording} does not say what its game sees and does: its trial is not here. Give --trial, or --spec "

@@ -26,7 +26,7 @@ def decode_body(data: bytes) -> tuple[dict[str, Any], bool]:
     is_json = bool(data) and data[0] in _JSON_BEGINS
     try:
         body = _from_json(data) if is_json else _from_msgpack(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidObservation(f"the body is neither JSON nor msgpack: {error}") from None
     return (body if isinstance(body, dict) else {"obs": body}), is_json
 
@@ -35,8 +35,8 @@ def reward_of(body: dict[str, Any]) -> float:
     """What the last action brought; 0 if the body does not say. Raises `InvalidObservation`."""
     try:
         reward = float(body.get("reward", 0.0))
-    except (TypeError, ValueError):
-        raise InvalidObservation(f"a reward is a number; this one is {body['reward']!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidObservation(f"a reward is a number; this one is {str(body['reward'])[:80]!r}") from None
     if not math.isfinite(reward):
         raise InvalidObservation(f"a reward is a finite number; this one is {reward}")
     return reward

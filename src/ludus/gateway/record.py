@@ -5,6 +5,7 @@ A file is a sequence of msgpack messages with their length in front: a head, the
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from ludus.gateway.step import Outcome, Step
 
 __all__ = ["Recorded", "Recorder", "count_records", "read_recording"]
 
+_LOG = logging.getLogger(__name__)
 _MAGIC = "ludus-recording-1"
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -80,7 +82,7 @@ def read_recording(path: Path) -> tuple[dict[str, Any], Iterator[Recorded]]:
     messages = _messages(path)
     try:
         head = msgspec.msgpack.decode(next(messages))
-    except (StopIteration, msgspec.DecodeError):
+    except (StopIteration, msgspec.DecodeError, UnicodeDecodeError):
         head = None
     if not isinstance(head, dict) or head.get("format") != _MAGIC:
         raise errors.DataError(f"{path} is not a recording of sessions; `ludus serve --record` makes them")
@@ -103,5 +105,6 @@ def _messages(path: Path) -> Iterator[bytes]:
         while len(size := file.read(4)) == 4:
             message = file.read(int.from_bytes(size, "little"))
             if len(message) < int.from_bytes(size, "little"):
+                _LOG.warning("%s: its last %d bytes are torn or damaged, and left out", path, 4 + len(message))
                 return
             yield message

@@ -149,7 +149,11 @@ class Arena:
     def make(side_bytes: int = DEFAULT_SIDE_BYTES) -> int:
         """A new memory's file descriptor."""
         fd = os.memfd_create("ludus-arena", os.MFD_CLOEXEC)
-        os.ftruncate(fd, _DATA + 2 * side_bytes)
+        try:
+            os.ftruncate(fd, _DATA + 2 * side_bytes)
+        except OSError:
+            os.close(fd)
+            raise
         return fd
 
     @staticmethod

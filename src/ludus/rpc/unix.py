@@ -7,6 +7,7 @@ hello with its instance and the connection's shared memory, so each can tell wha
 from __future__ import annotations
 
 import contextlib
+import logging
 import mmap
 import os
 import select
@@ -27,6 +28,7 @@ from ludus.rpc.transport import Buffer, ChannelClosed, Deliver, Frames, PeerGone
 
 __all__ = ["UnixChannel", "UnixListener", "remove_stale"]
 
+_LOG = logging.getLogger(__name__)
 _HELLO = struct.Struct("<8s32sI")
 _MAGIC = b"ludus/1\0"
 _TICK_S = 0.05
@@ -234,9 +236,14 @@ class UnixListener:
                 sock.close()
                 continue
             sock.setblocking(False)
-            connection = _Connection(
-                sock, self._board, self._reactor, self._deliver, self._forget, self._max_bytes, self._intake
-            )
+            try:
+                connection = _Connection(
+                    sock, self._board, self._reactor, self._deliver, self._forget, self._max_bytes, self._intake
+                )
+            except OSError as error:
+                _LOG.warning("a caller was turned away: there is no memory or descriptor left for it (%s)", error)
+                sock.close()
+                return
             self._connections.add(connection)
             connection.greet(self._instance)
 
@@ -272,9 +279,14 @@ class _Connection:
         self._sock = sock
         self._fd = sock.fileno()
         self._board = board
-        self._index = board.enter(self._on_mail)
         self._arena_fd = Arena.make()
-        arena = Arena(os.dup(self._arena_fd), is_server=True, board=board.memory, index=self._index)
+        self._index = board.enter(self._on_mail)
+        try:
+            arena = Arena(os.dup(self._arena_fd), is_server=True, board=board.memory, index=self._index)
+        except OSError:
+            board.leave(self._index)
+            os.close(self._arena_fd)
+            raise
         self._arena = arena
         self._slot_in, self._slot_out = arena.slot_up, arena.slot_down
         self._reactor = reactor

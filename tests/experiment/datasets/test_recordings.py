@@ -197,3 +197,28 @@ def test_folders_stand_for_their_recordings(tmp_path: Path) -> None:
         find_recordings([tmp_path / "other"])
     dataset, counts = dataset_from_recordings(names, tmp_path / "data", SPEC)
     assert (dataset.num_episodes, counts.num_records) == (2, 2)
+
+
+def test_bytes_that_are_no_text_are_damage_too(tmp_path: Path) -> None:
+    log = record(tmp_path / "log", [("start", "a", [1, 1]), ("tick", "a", {"obs": [2, 2]}), ("end", "a", b"")])
+    whole = log.read_bytes()
+    for kind, message in ((b"tick", "is damaged"), (b"obs", "neither JSON nor msgpack"), (b"began", "not a recording")):
+        log.write_bytes(whole.replace(kind, b"\xff" * len(kind)))
+        with pytest.raises(DataError, match=message):
+            dataset_from_recordings([log], tmp_path / "data", SPEC)
+
+
+def test_a_reward_beyond_all_floats_is_refused(tmp_path: Path) -> None:
+    body = b'{"obs": [2, 2], "reward": 1' + b"0" * 400 + b"}"
+    log = record(tmp_path / "log", [("start", "a", [1, 1]), ("tick", "a", body)])
+    with pytest.raises(DataError, match="a reward is a number"):
+        dataset_from_recordings([log], tmp_path / "data", SPEC)
+
+
+def test_what_is_left_out_of_a_torn_recording_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = record(tmp_path / "log", [("start", "a", [1, 1]), ("tick", "a", [2, 2]), ("end", "a", b"")])
+    list(recorded_episodes(log, SPEC))
+    assert not caplog.records
+    log.write_bytes(log.read_bytes()[:-3])
+    list(recorded_episodes(log, SPEC))
+    assert "are torn or damaged, and left out" in caplog.text

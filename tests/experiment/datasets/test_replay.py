@@ -99,7 +99,7 @@ def test_rows_are_drawn_by_weight_or_every_step_alike(tmp_path: Path) -> None:
     assert within.min() > 0.9 * within.max(), "within a dataset every step is as likely"
 
 
-@pytest.mark.parametrize("weights", [(1.0,), (1.0, -1.0, 1.0), (0.0, 0.0, 0.0)])
+@pytest.mark.parametrize("weights", [(1.0,), (1.0, -1.0, 1.0), (0.0, 0.0, 0.0), (np.inf, 1.0, 1.0), (np.nan, 1.0, 1.0)])
 def test_weights_that_cannot_be_are_refused(tmp_path: Path, weights: tuple[float, ...]) -> None:
     with pytest.raises(ConfigError, match="dataset_weights"):
         DatasetReplay(write_others(tmp_path), weights=weights, batch_size=4, gamma=0.9)

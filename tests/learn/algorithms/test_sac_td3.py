@@ -15,6 +15,7 @@ from ludus.data import nest as nests
 from ludus.data.actions import ActionSpec, Continuous, Discrete, MultiDiscrete
 from ludus.data.spec import ArraySpec
 from ludus.errors import ConfigError
+from ludus.learn.algorithms import sac_passes
 from ludus.learn.algorithms.registry import algorithm_class
 from ludus.learn.algorithms.replay_learner import Replayed, ReplayLearner
 from ludus.learn.networks.config import NetworkConfig
@@ -68,9 +69,21 @@ def make_learner(
     return ReplayLearner(made, policy, seed=seed)
 
 
-def compare(case: str, *, num_updates: int = 3, has_mask: bool = False, weighted: bool = False, **settings: Any) -> Any:
+def compare(
+    case: str,
+    *,
+    num_updates: int = 3,
+    has_mask: bool = False,
+    weighted: bool = False,
+    output_bias: list[float] | None = None,
+    **settings: Any,
+) -> Any:
+    """`output_bias`: of the policy and its target."""
     name, action = CASES[case]
     learner = make_learner(name, action, **settings)
+    if output_bias is not None:
+        for network in (learner.policy.model, learner.networks.targets.get("policy_target", learner.policy.model)):
+            network.tower.biases[-1].data[0, :, 0] = torch.tensor(output_bias)
     if case == "sac by torch's graph":
         learner.networks.workspace["passes"] = None
     reference = ReplayReference(name, learner, seed=1)
@@ -135,6 +148,27 @@ def test_the_temperature_is_fixed_or_learnt_for_an_entropy(settings: dict[str, A
 def test_the_noise_on_target_actions_is_clipped() -> None:
     compare("td3", target_noise=0.0)
     compare("td3", target_noise=3.0, target_noise_clip=0.1)
+
+
+def test_target_actions_stay_within_their_bounds() -> None:
+    compare("td3", output_bias=[2.0, -2.0])  # noise on 0.96 goes beyond 1
+
+
+def test_a_std_that_is_bounded_has_no_gradient() -> None:
+    """What is written out against torch's graph: the reference has no finite numbers so far out."""
+    head: Any = make_learner("sac", CONTINUOUS).policy.head
+    outputs = torch.tensor([[0.1, -0.2, 5.0, 0.3], [0.4, 0.0, -30.0, 1.9]], requires_grad=True)
+    of_unit, of_logp = torch.randn(2, 2), torch.randn(2)
+    unit, logp = head.rsample(outputs, torch.Generator().manual_seed(3))
+    ((unit * of_unit).sum() + (logp * of_logp).sum()).backward()
+    noise = torch.empty(2, 2).normal_(generator=torch.Generator().manual_seed(3))
+    drawn = sac_passes.DrawnActions.of_outputs(outputs.detach().numpy().T, noise.numpy().T)
+    np.testing.assert_allclose(drawn.unit.T, unit.detach().numpy(), rtol=1e-5)
+    np.testing.assert_allclose(drawn.logp, logp.detach().numpy(), rtol=1e-5)
+    found = drawn.gradient(of_unit.numpy().T, of_logp.numpy()).T
+    assert outputs.grad is not None
+    np.testing.assert_allclose(found, outputs.grad.numpy(), rtol=1e-4, atol=1e-5)
+    assert found[0, 2] == found[1, 2] == 0.0
 
 
 def test_the_policys_step_leaves_its_critics_alone() -> None:

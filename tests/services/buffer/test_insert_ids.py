@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 from ludus.services.buffer.insert_ids import InsertIds
 
@@ -35,3 +38,20 @@ def test_the_file_stays_small_and_a_torn_line_is_left_out(tmp_path: Path) -> Non
     assert "a/9999" not in again
     again.close()
     again.close()
+
+
+def test_a_line_that_does_not_fit_on_a_full_disk_does_not_spoil_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "inserts"
+    ids = InsertIds(path)
+    write = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda fd, line: write(fd, line[:7]))
+        with pytest.raises(OSError, match="No space left"):
+            ids.prepare("a/1", 0, 1)
+    ids.prepare("a/2", 0, 1)
+    ids.add("a/2")
+    again = InsertIds(path, num_items=1)
+    assert "a/2" in again
+    assert "a/1" not in InsertIds(path, num_items=0)

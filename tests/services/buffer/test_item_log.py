@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ludus import errors
+from ludus.services.buffer import item_log
 from ludus.services.buffer.buffer_settings import BufferSettings
 from ludus.services.buffer.item_log import ItemLog
 from ludus.services.buffer.nest_buffer import Item, NestBuffer
@@ -162,6 +163,7 @@ def test_what_cannot_be_written_is_not_queued(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
+from ludus.services.buffer import item_log
 from ludus.services.buffer.buffer_settings import BufferSettings
 from ludus.services.buffer.nest_buffer import NestBuffer
 
@@ -197,3 +199,124 @@ def test_a_closed_log_lets_go_of_its_folder(tmp_path: Path) -> None:
     log.close()
     log.close()
     ItemLog(tmp_path, head={"do": "settings"}).close()
+
+
+def test_records_behind_a_damaged_one_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    buffer = NestBuffer(QUEUE, of="nest", folder=tmp_path)
+    for number, item in enumerate(["first", "second", "third"]):
+        buffer.push_many([item], push_id=f"a/{number}")
+    (log,) = tmp_path.glob("*.log")
+    log.write_bytes(log.read_bytes().replace(b"second", b"damage"))
+    with caplog.at_level(logging.WARNING):
+        again = reopen(buffer, tmp_path)
+    assert "torn or damaged" in caplog.text
+    assert numbers(again.take(2)) == ["first", "third"]
+    again.close()
+
+
+@pytest.mark.parametrize("settings", [QUEUE, BufferSettings(capacity=4, sampler="prioritised")])
+def test_whatever_byte_of_a_log_is_damaged_the_buffer_opens_and_has_what_is_left(
+    tmp_path: Path, settings: BufferSettings
+) -> None:
+    written = tmp_path / "written"
+    buffer = NestBuffer(settings, of="nest", folder=written)
+    for number in range(6):  # of which the later ones get the slots of earlier ones
+        buffer.push_many([number], push_id=f"a/{number}")
+        if number % 3 == 2:
+            assert buffer.sample(2) is not None
+    buffer.close()
+    (log,) = written.glob("*.log")
+    content = log.read_bytes()
+    for place in range(0, len(content), 7):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        damaged = bytearray(content)
+        damaged[place] ^= 0x41
+        (folder / log.name).write_bytes(damaged)
+        again = NestBuffer(settings, of="nest", folder=folder)
+        stats = again.statistics()
+        if settings is QUEUE:
+            assert stats.num_pushed == stats.num_taken + stats.num_evicted + stats.size
+        assert again.push_many(["new"], push_id="b/1") == 1
+        assert len(again) == min(stats.size + 1, again.capacity)
+        assert all(each in [*range(6), "new"] for each in numbers(again.take(len(again))))
+        again.close()
+
+
+@pytest.mark.parametrize("place", [40, -40])
+def test_of_a_damaged_snapshot_without_an_older_one_what_can_be_read_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, place: int
+) -> None:
+    buffer = NestBuffer(BufferSettings(capacity=64), of="nest", folder=tmp_path)
+    buffer.push_many(list(range(32)), push_id="a/1")
+    assert buffer._items.log is not None
+    buffer._items._snapshot()
+    buffer._items.log.wait()
+    buffer.push_many([32], push_id="a/2")
+    buffer.close()
+    (snapshot,) = tmp_path.glob("*.snapshot")
+    damaged = bytearray(snapshot.read_bytes())
+    damaged[place] ^= 0x41
+    snapshot.write_bytes(damaged)
+    with caplog.at_level(logging.WARNING):
+        again = NestBuffer(BufferSettings(capacity=64), of="nest", folder=tmp_path)
+    assert "nothing older is there" in caplog.text
+    items = numbers(again.take(len(again)))
+    assert len(items) >= 31
+    assert items == sorted(items)
+    assert items[-1] == 32
+    again.close()
+
+
+def test_a_full_disk_holds_up_no_consumer_and_loses_nothing_that_was_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffer = NestBuffer(BufferSettings(capacity=2), of="nest", folder=tmp_path)
+    buffer.push("a", segment_id="a/1")
+    buffer.push("b", segment_id="a/2")
+    answers: list[errors.LudusError | None] = []
+    buffer.offer("c", segment_id="a/3", on_queued=answers.append)
+    log = buffer._items.log
+    assert log is not None
+    log._segment_bytes = 0  # it is time for the next log
+
+    def fail(*args: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(item_log, "_append", fail)
+        assert numbers(buffer.take(1)) == ["a"]
+        assert isinstance(answers[0], errors.DataError)
+        assert "nothing was queued" in str(answers[0])
+    assert numbers(buffer.take(1)) == ["b"]
+    buffer.push("c", segment_id="a/3")
+    again = reopen(buffer, tmp_path)
+    assert numbers(again.take(len(again)))[-1] == "c"
+    again.close()
+
+
+@pytest.mark.parametrize("keys", [[[0], [1]], [0.5, 1.5], ["a", "b"], 3])
+def test_priorities_that_are_refused_are_not_in_the_log(tmp_path: Path, keys: object) -> None:
+    buffer = NestBuffer(REPLAY, of="nest", folder=tmp_path)
+    buffer.push_many([1, 2], push_id="a/1")
+    with pytest.raises(errors.DataError, match="keys are integers"):
+        buffer.update_priorities(keys, [1.0, 2.0])
+    with pytest.raises(errors.DataError, match="without priorities"):
+        buffer.update_priorities([1], None)
+    again = reopen(buffer, tmp_path)
+    assert len(again) == 2
+    again.close()
+
+
+def test_a_closed_buffer_gives_nothing_that_the_next_process_would_give_again(tmp_path: Path) -> None:
+    buffer = NestBuffer(QUEUE, of="nest", folder=tmp_path)
+    buffer.push_many([1, 2, 3], push_id="a/1")
+    taken = buffer.take(1)
+    buffer.close()
+    assert buffer.take(1) == []
+    assert buffer.sample(1) is None
+    with pytest.raises(errors.Unreachable, match="given back is lost"):
+        buffer.give_back(taken)
+    again = NestBuffer(QUEUE, of="nest", folder=tmp_path)
+    assert numbers(again.take(2)) == [2, 3]
+    again.close()

@@ -96,3 +96,43 @@ def test_columns_of_another_service_are_not_read(tmp_path: Path) -> None:
     assert ColumnReader.open(tmp_path / "nowhere", replay.token) is None
     with pytest.raises(errors.ConfigError, match="at least one"):
         MappedReplay({}, num_slots=8, folder=tmp_path / "x")
+
+
+@pytest.mark.parametrize("name", ["num_items.map", "table-key.map", "table-counters.map", "columns.json"])
+@pytest.mark.parametrize("left", [None, 0, 5])
+def test_a_file_that_is_torn_or_gone_is_noticed_and_the_others_are_not_touched(
+    tmp_path: Path, name: str, left: int | None
+) -> None:
+    replay = open_one(tmp_path)
+    replay.insert(rows(*range(6)), insert_id="a/1")
+    replay.close()
+    content = (tmp_path / name).read_bytes()
+    if left is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_bytes(content[:left])
+    with pytest.raises(errors.DataError, match="othing was opened"):
+        open_one(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    again = open_one(tmp_path)
+    assert again.table.keys().tolist() == list(range(6))
+    assert numbers_of(again.gather(np.arange(6))[0]) == list(range(6))
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [None, [1], {"number": 1, "obs": 2, "done": 3}, {**rows(1, 2), "done": [[True], [True, False]]}, {"number": "abc"}],
+)
+def test_what_are_no_rows_is_refused(tmp_path: Path, batch: Any) -> None:
+    replay = open_one(tmp_path)
+    with pytest.raises(errors.DataError, match="nothing was inserted"):
+        replay.check(batch, None)
+    replay.close()
+
+
+def test_negative_keys_are_of_no_item(tmp_path: Path) -> None:
+    replay = open_one(tmp_path)
+    replay.insert(rows(1))
+    assert replay.gather(np.array([-1, 0, -8]))[1].tolist() == [False, True, False]
+    replay.close()

@@ -233,3 +233,20 @@ def test_the_driver_of_a_trial_removes_what_a_killed_service_left(tmp_path: Path
         wait_until(lambda: not any(worker.pid == pid for worker in run.workers()))
         assert folder.exists()
     assert not folder.exists()
+
+
+def test_a_call_may_not_ask_for_more_than_can_be_answered() -> None:
+    service = ReplayService(SPEC, TableSettings(), num_slots=16)
+    service.insert(rows(1, 2, 3), "a/1")
+    for n, rows_too in ((10**12, False), (1_000_000, True)):
+        with pytest.raises(errors.ConfigError, match="too many for one call"):
+            service.draw(n, 1, 0.0, rows_too)
+    for n in (0, 1.5, "2", None):
+        with pytest.raises(errors.ConfigError, match="both are 1 or more"):
+            service.draw(n)  # type: ignore[arg-type]
+    with pytest.raises(errors.ConfigError, match="too many for one call"):
+        service.gather(np.zeros(1_000_000, np.int64))
+    drawn = service.draw(10, 10**12)
+    assert isinstance(drawn, dict)
+    assert len(drawn["keys"]) <= 1 << 20
+    service.close()

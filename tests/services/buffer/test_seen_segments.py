@@ -5,6 +5,7 @@ import random
 import pytest
 
 from ludus import errors
+from ludus.data import codec
 from ludus.services.buffer.seen_segments import WINDOW, SeenSegments, parse_segment_id
 
 
@@ -42,7 +43,33 @@ def test_it_can_be_saved_and_restored() -> None:
     assert [other.has(f"p/{number}") for number in range(1, 7)] == [True, True, False, False, True, False]
 
 
-@pytest.mark.parametrize("segment_id", ["", "p", "p/", "/1", "p/x", "p/-1", "p/²", None])
+@pytest.mark.parametrize(
+    "segment_id",
+    [
+        "",
+        "p",
+        "p/",
+        "/1",
+        "p/x",
+        "p/-1",
+        "p/²",
+        None,
+        5,
+        "p/" + "9" * 19,
+        "p/" + "9" * 5000,
+        "p\n/1",
+        "\ud800/1",
+        "p" * 2000 + "/1",
+    ],
+)
 def test_what_is_no_id_is_refused(segment_id: str) -> None:
     with pytest.raises(errors.DataError, match="producer/number"):
         parse_segment_id(segment_id)
+
+
+def test_the_largest_number_can_be_saved() -> None:
+    seen = SeenSegments()
+    seen.add("p/" + "9" * 18)
+    other = SeenSegments()
+    other.restore(codec.decode(codec.encode(seen.save())))
+    assert other.has("p/" + "9" * 18)

@@ -5,11 +5,15 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from ludus import errors, launch
+from ludus.data import codec
 from ludus.program import Program, RestartPolicy
+from ludus.services.buffer import service as service_module
 from ludus.services.buffer.client import BufferConsumer, BufferProducer
 from ludus.services.buffer.service import BufferService
 from ludus.workers.remote import Remote
@@ -143,3 +147,23 @@ def test_what_a_killed_buffer_had_not_queued_is_pushed_to_the_next_one(tmp_path:
         assert sorted(got) == [1, 2]
         assert producer.statistics().num_repeated >= 2
         assert consumer.take(1, timeout_s=0.05) == []
+
+
+def test_no_more_is_taken_than_fits_into_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = BufferService(2000, of="nest")
+    for number in range(1100):
+        service.push({str(each): [number] for each in range(50)}, f"p/{number}")  # of 100 values each
+    with pytest.raises(errors.ConfigError, match="Take fewer at once"):
+        service.take(1100, None, 0.0)
+    taken: list[Any] = []
+    while len(service.buffer):
+        some = service.take_some(1100, 0.0)
+        assert isinstance(some, list)
+        assert codec.encode(some), "it is not past the limits of the codec"
+        taken += some
+    assert [nest["0"] for nest in taken] == [[number] for number in range(1100)]
+    monkeypatch.setattr(service_module, "_MAX_BYTES", 2000)
+    for number in range(5):
+        service.push(np.zeros(100) + number, f"q/{number}")
+    sizes = [len(service.take_some(9, 0.0)) for _ in range(3)]  # type: ignore[arg-type]
+    assert sizes == [2, 2, 1]

@@ -151,3 +151,57 @@ def test_more_items_than_fit_leave_the_last_ones() -> None:
     assert table.insert(np.arange(10)).tolist() == [0, 1, 2, 3, 4, 5]
     assert table.keys().tolist() == [6, 7, 8, 9]
     assert table.statistics().num_evicted == 6
+
+
+@pytest.mark.parametrize("priorities", [[1e30, 1.0, 1.0, 1.0], [1.0, 1e-150, 1e-150, 1e-150], [0.0, 0.0, 1.0, 1e30]])
+def test_a_remover_finds_enough_items_however_far_apart_their_priorities_are(priorities: list[float]) -> None:
+    table = Table(num_slots=8, capacity=4, remover=Prioritised(exponent=3.0))
+    table.insert(np.arange(4), np.array(priorities))
+    removed = table.insert(np.arange(4, 7), np.ones(3))
+    assert len(set(removed.tolist())) == 3
+    assert int(np.argmax(priorities)) in removed
+    assert table.size == 4
+    assert len(table.insert(np.arange(8, 12))) == 4
+
+
+@pytest.mark.parametrize(
+    "keys", [[[0], [1]], [[0, 1], [1, 2]], [0.5, 1.5], ["a", "b"], 3, None, [10**30, 1], [[0], [1, 2]]]
+)
+@pytest.mark.parametrize("sampler", [Prioritised(), MinHeap(), Uniform()])
+def test_what_are_no_keys_is_refused_and_changes_nothing(keys: Any, sampler: Any) -> None:
+    table = Table(num_slots=8, sampler=sampler)
+    table.insert(np.arange(4))
+    before = codec.encode(table.save())
+    with pytest.raises(DataError, match="keys are integers along one axis"):
+        table.update_priorities(keys, np.full(2, 0.5))
+    assert [bytes(frame) for frame in codec.encode(table.save())] == [bytes(frame) for frame in before]
+
+
+@pytest.mark.parametrize("priorities", [["a"], "x", {"a": 1}, [[1.0], [1.0, 2.0]]])
+def test_what_are_no_priorities_is_refused(priorities: Any) -> None:
+    table = Table(num_slots=8, sampler=Prioritised())
+    with pytest.raises(DataError, match="nothing was changed"):
+        table.insert(np.arange(1), priorities)
+    assert table.size == 0
+
+
+def test_what_a_table_of_more_slots_saved_is_refused() -> None:
+    table = Table(num_slots=8)
+    table.insert(np.arange(6, 10))
+    other = Table(num_slots=16)
+    with pytest.raises(DataError, match="other settings"):
+        other.restore(table.save())
+    assert other.size == 0
+
+
+def test_keys_of_a_damaged_file_that_are_not_in_their_slots_are_no_items() -> None:
+    arrays: dict[str, NDArray[Any]] = {}
+
+    def storage(name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+        return arrays.setdefault(name, np.zeros(shape, dtype))
+
+    Table(num_slots=8, storage=storage).insert(np.arange(4))
+    arrays["key"][2:] = 0  # as a file of zeros has them
+    table = Table(num_slots=8, storage=storage)
+    assert table.keys().tolist() == [0, 1]
+    assert table.size == 2

@@ -428,3 +428,82 @@ def test_tables_that_make_no_sense_are_refused() -> None:
 def test_a_stack_that_no_observation_has_is_refused() -> None:
     with pytest.raises(ConfigError, match="no observation has so many frames"):
         TrajectorySpec(obs=ArraySpec((4,), np.float32), action=ArraySpec((), np.int64), frame_stack=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("first", (5, 2)),
+        ("active", (5, 2)),
+        ("reward", (4, 2)),
+        ("terminated", (4, 2)),
+        ("truncated", (4, 2)),
+        ("version", (4,)),
+        ("action", (4, 2)),
+        ("obs", (5, 2, 1)),
+    ],
+)
+def test_segments_whose_arrays_do_not_fit_are_refused_and_change_nothing(name: str, shape: tuple[int, ...]) -> None:
+    def segment() -> Segment:
+        made = Segment.allocate(4, 2, obs=ArraySpec((1,), np.float32), action=Discrete(2))
+        made.active[:] = True
+        return made
+
+    store = make_store()
+    store.add_table("steps")
+    store.insert(segment(), "a")
+    before = [bytes(frame) for frame in codec.encode(store.save())]
+    dtype = getattr(segment(), name).dtype
+    wrong = [(), shape[:-1], (*shape, 1), (shape[0] - 1, *shape[1:]), (shape[0] + 1, *shape[1:]), (0, *shape[1:])]
+    bad: list[Any] = [np.zeros(other, dtype) for other in wrong]
+    bad += [np.zeros(shape, np.complex128), np.full(shape, "a"), None]
+    for array in bad:
+        changed = segment()
+        setattr(changed, name, array)
+        with pytest.raises(DataError, match="nothing was inserted"):
+            store.insert(changed, "a")
+    assert [bytes(frame) for frame in codec.encode(store.save())] == before
+    store.insert(segment(), "a")
+
+
+def test_observations_in_another_order_are_refused() -> None:
+    leaf = ArraySpec((1,), np.float32)
+    spec = TrajectorySpec(obs={"near": leaf, "far": leaf}, action=ArraySpec((), np.int64))
+    store = TrajectoryStore(spec, num_entries=64)
+    store.add_table("steps")
+    with pytest.raises(DataError, match=r"\['obs/far', 'obs/near'\], not \['obs/near', 'obs/far'\]"):
+        store.insert(Segment.allocate(4, 2, obs={"far": leaf, "near": leaf}, action=Discrete(2)), "a")
+
+
+@pytest.mark.parametrize("obs", [ArraySpec((1,), np.float64), ArraySpec((3,), np.float32), ArraySpec((), np.float32)])
+def test_a_store_of_other_arrays_is_not_restored_from_and_nothing_changes(obs: ArraySpec) -> None:
+    saved = make_store()
+    saved.add_table("steps")
+    saved.insert(Segment.allocate(4, 2, obs=ArraySpec((1,), np.float32), action=Discrete(2)), "a")
+    spec = TrajectorySpec(obs=obs, action=ArraySpec((), np.int64), has_version=True)
+    store = TrajectoryStore(spec, num_entries=4000)
+    store.add_table("steps")
+    with pytest.raises(DataError, match=r"the saved columns are .*nothing was restored"):
+        store.restore(saved.save())
+    other = make_store()
+    other.add_table("steps", TableSettings(sampler=Prioritised()))
+    with pytest.raises(DataError, match="other settings; nothing was restored"):
+        other.restore(saved.save())
+    assert other.num_inserted == store.num_inserted == 0
+    assert (other._entries.arrays["key"] == -1).all()
+
+
+def test_items_of_another_length_are_not_restored() -> None:
+    saved = make_store()
+    saved.add_table("steps", length=1)
+    saved.insert(Segment.allocate(4, 2, obs=ArraySpec((1,), np.float32), action=Discrete(2)), "a")
+    store = make_store()
+    store.add_table("steps", length=3)
+    with pytest.raises(DataError, match="Use the same lengths"):
+        store.restore(saved.save())
+    assert store.num_inserted == 0
+    earlier = {name: part for name, part in saved.save().items() if name != "kinds"}
+    same = make_store()
+    same.add_table("steps", length=1)
+    same.restore(earlier)
+    assert same.num_inserted == saved.num_inserted

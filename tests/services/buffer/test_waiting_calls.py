@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
+from typing import Any
 
+import numpy as np
 import pytest
 
 from ludus import errors
 from ludus.rpc.deferred import Deferred
 from ludus.services.buffer.waiting_calls import WaitingCalls
+
+from .segments import wait_until
 
 
 def outcome(answer: object) -> list[object]:
@@ -70,3 +76,45 @@ def refuse(is_refusing: bool) -> int:
     if is_refusing:
         raise errors.ConfigError("never")
     return 0
+
+
+def test_a_call_that_fails_in_any_way_does_not_hold_up_those_behind_it() -> None:
+    calls = WaitingCalls(threading.RLock())
+    stock: list[int] = []
+    first = outcome(calls.answer(lambda: stock and stock.pop(), lambda: 0, 10.0))
+    broken = outcome(calls.answer(lambda: len(stock) + "1", lambda: 0, 10.0))  # type: ignore[operator]
+    behind = outcome(calls.answer(lambda: stock and stock.pop(), lambda: 0, 10.0))
+    stock += [2, 1]
+    calls.serve()
+    assert (first, behind) == ([1], [2])
+    assert isinstance(broken[0], TypeError)
+
+
+def test_no_wait_is_too_long_and_what_is_no_number_is_no_wait() -> None:
+    calls = WaitingCalls(threading.RLock())
+    assert calls.answer(lambda: "", lambda: "late", float("nan")) == "late"
+    answer = outcome(calls.answer(lambda: "", lambda: "late", float("inf")))
+    (call,) = calls._calls
+    assert call.timer is not None
+    assert call.timer.interval <= threading.TIMEOUT_MAX
+    calls.close()
+    assert answer == ["late"]
+
+
+def test_what_was_answered_is_let_go_at_once() -> None:
+    calls = WaitingCalls(threading.RLock())
+    stock: list[int] = []
+
+    def call() -> tuple[object, weakref.ref[Any]]:
+        array = np.zeros(3)
+        return calls.answer(lambda: len(array) * len(stock), lambda: 0, 60.0), weakref.ref(array)
+
+    answer, is_there = call()
+    gc.disable()
+    try:
+        stock.append(1)
+        calls.serve()
+        assert outcome(answer) == [3]
+        wait_until(lambda: is_there() is None)  # the thread of its timer is on its way out
+    finally:
+        gc.enable()

@@ -154,7 +154,7 @@ def _records(path: Path) -> Iterator[Recorded]:
     try:
         _, steps = read_recording(path)
         yield from steps
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise errors.DataError(f"{path} is damaged ({error}): no dataset was made of it") from None
     except OSError as error:
         raise errors.DataError(f"{path} cannot be read: {error.strerror}") from None

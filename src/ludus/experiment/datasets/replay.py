@@ -48,10 +48,10 @@ class DatasetReplay:
     ) -> None:
         if not datasets:
             raise errors.ConfigError("there is no dataset to learn from: give one, dataset=DIR.")
-        if weights and (len(weights) != len(datasets) or min(weights) < 0.0 or not sum(weights) > 0.0):
+        if weights and (len(weights) != len(datasets) or min(weights) < 0.0 or not 0.0 < sum(weights) < np.inf):
             raise errors.ConfigError(
                 f"dataset_weights={','.join(map(str, weights))} for {len(datasets)} datasets: there must be one for "
-                "each, none below 0, and one above it."
+                "each, none below 0 or infinite, and one above 0."
             )
         self.datasets = list(datasets)
         self._weights = np.asarray(weights, np.float64) if weights else None

@@ -19,7 +19,7 @@ from ludus.learn.networks.stack_passes import StackMemory, StackPasses
 from ludus.learn.networks.stacked import SingleMLP
 from ludus.learn.ops.distributions.tanh_gaussian import MAX_LOG_STD, MIN_LOG_STD, TanhGaussian
 
-__all__ = ["SACPasses"]
+__all__ = ["DrawnActions", "SACPasses"]
 
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 _Array = NDArray[np.float32]
@@ -53,14 +53,14 @@ class SACPasses:
         size = self._head.bounds.size
         noise = [torch.empty(len(each), size).normal_(generator=view.generator).numpy().T for each in both]
         outputs = self._policy.forward(np.concatenate(both))[0]
-        self._actions = _Actions.drawn(outputs, np.concatenate(noise, axis=1))
+        self._actions = DrawnActions.of_outputs(outputs, np.concatenate(noise, axis=1))
 
     def critics_loss(self, view: ReplayView, obs: _Array, next_obs: _Array, alpha: float) -> tuple[Loss, _Array]:
         """The loss of the critics, and the error of each row."""
         batch = view.batch
         assert batch is not None
         share = view.shares(len(obs))
-        chosen = self._actions.of(slice(None, len(obs)))
+        chosen = self._actions.rows(slice(None, len(obs)))
         best = self._target.forward(next_obs, chosen.unit.T)[:, 0].min(axis=0)
         best -= alpha * chosen.logp
         target = batch.reward.numpy() + batch.discount.numpy() * best
@@ -76,7 +76,7 @@ class SACPasses:
         num_rows = len(obs)
         share = view.shares(num_rows)
         second = slice(num_rows, None)
-        chosen = self._actions.of(second)
+        chosen = self._actions.rows(second)
         q = self._critics.forward(obs, chosen.unit.T)[:, 0]
         least = q.argmin(axis=0) if len(q) > 1 else np.zeros(num_rows, np.int64)
         of_q = -share
@@ -108,7 +108,7 @@ class SACPasses:
         return log_alpha
 
 
-class _Actions(NamedTuple):
+class DrawnActions(NamedTuple):
     """Drawn from means and logs of the std, as `TanhGaussian` does it; rows are along the last axis."""
 
     raw: _Array  # [size, N] logs of the std, before they are bounded
@@ -117,7 +117,7 @@ class _Actions(NamedTuple):
     logp: _Array  # [N]
 
     @classmethod
-    def drawn(cls, outputs: _Array, noise: _Array) -> _Actions:
+    def of_outputs(cls, outputs: _Array, noise: _Array) -> DrawnActions:
         """Of `outputs` `[2 size, N]`."""
         size = len(noise)
         raw = outputs[size:]
@@ -134,8 +134,8 @@ class _Actions(NamedTuple):
         logp -= np.float32(size * (_HALF_LOG_TAU + 2.0 * math.log(2.0)))
         return cls(raw, offset, np.tanh(u), logp)
 
-    def of(self, rows: slice) -> _Actions:
-        return _Actions(self.raw[:, rows], self.offset[:, rows], self.unit[:, rows], self.logp[rows])
+    def rows(self, rows: slice) -> DrawnActions:
+        return DrawnActions(self.raw[:, rows], self.offset[:, rows], self.unit[:, rows], self.logp[rows])
 
     def gradient(self, of_unit: _Array, of_logp: Any) -> _Array:
         """Of the outputs `[2 size, N]`."""

@@ -117,6 +117,13 @@ class Columns:
             return {name: self.arrays[name].take(slots, 0) for name in names}
         return {name: self.arrays[name].take(slots, 0, out=out[name], mode="clip") for name in names}
 
+    def expect_own(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Raises `DataError` unless these are rows of columns like these: `write` would cast and broadcast others."""
+        there = {name: f"{rows.dtype}{list(rows.shape[1:])}" for name, rows in saved.items()}
+        own = {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in self.spec.items()}
+        if there != own:
+            raise DataError(f"the saved columns are {there}, not {own}; nothing was restored")
+
     # -- files
 
     @property

@@ -91,8 +91,7 @@ class FlatReplay:
 
     def restore(self, saved: Nest) -> None:
         """Go on where `save` was called, with the same spec and settings: the next samples are the same."""
-        if saved["columns"].keys() != self._columns.spec.keys():
-            raise DataError(f"the columns are {self._names}, not {list(saved['columns'])}; nothing was restored")
+        self._columns.expect_own(saved["columns"])
         num = len(saved["columns"][self._names[0]])
         if num != min(int(saved["num_items"]), self._columns.num_slots):
             raise DataError(f"{num} saved items are not those of {self._columns.num_slots} slots; nothing was restored")

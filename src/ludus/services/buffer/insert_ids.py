@@ -6,6 +6,7 @@ committed these keys: so an insert is seen exactly if its items are there, where
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import zlib
@@ -40,7 +41,9 @@ class InsertIds:
         if self._path is None:
             return
         line = _line(insert_id, first_key + num)
-        os.write(self._fd, line)
+        if os.write(self._fd, line) != len(line):  # what a full disk does to the last line that fits in part
+            os.ftruncate(self._fd, self._size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         self._size += len(line)
 
     def add(self, insert_id: str) -> None:

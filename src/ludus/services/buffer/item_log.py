@@ -9,6 +9,9 @@ is in the kernel's hands, which survives kill -9 (not a power cut). Each process
 grown, the next one is started at once, and a thread writes the snapshot that belongs to it; records are written as
 before while it does. Then what is older is removed. Whenever the process is killed, the newest complete snapshot and
 the logs from its number on are all that is needed.
+
+A damaged record is left out, and those behind it are read. Where its length is damaged, too, nobody knows where the
+next one begins: the rest of the file is left out.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ _SIZE = struct.Struct("<Q")
 _LIMITS = codec.Limits(max_depth=72, max_leaves=1 << 40, max_bytes=1 << 40)
 _MAX_VECTORS = 512
 _END = {"do": "end"}
+_LOST = {"do": "lost"}
 _CLOSE_S = 60.0
 
 
@@ -58,17 +62,24 @@ class ItemLog:
     # -- reading
 
     def read(self) -> Iterator[Nest]:
-        """All records that are needed, from the newest complete snapshot on."""
+        """All records that are needed, from the newest complete snapshot on. Where some are lost, `{"do": "lost"}`."""
         files.remove_parts(self.folder)
         first = 0
-        for number in sorted(self._numbers("snapshot"), reverse=True):
-            records = list(_records(self._path(number, "snapshot")))
-            if records and records[-1] == _END:
-                yield from records[:-1]
+        logs, snapshots = sorted(self._numbers("log")), sorted(self._numbers("snapshot"))
+        for number in reversed(snapshots):
+            path = self._path(number, "snapshot")
+            records = list(_records(path))
+            kinds = [record["do"] for record in records]
+            is_whole = kinds[-1:] == ["end"] and "lost" not in kinds
+            if is_whole or (number == snapshots[0] and not any(log < number for log in logs)):
+                yield from (record for record in records if record["do"] not in ("end", "lost"))
+                if not is_whole:
+                    _LOG.warning("%s is damaged, and nothing older is there; what can be read of it is used", path)
+                    yield _LOST
                 first = number
                 break
-            _LOG.warning("%s is damaged; an older one is used", self._path(number, "snapshot"))
-        for number in sorted(self._numbers("log")):
+            _LOG.warning("%s is damaged; an older one is used", path)
+        for number in logs:
             if number >= first:
                 yield from _records(self._path(number, "log"))
 
@@ -81,13 +92,18 @@ class ItemLog:
     # -- writing
 
     def start(self) -> None:
-        """Go on in a new log."""
-        self._number += 1
+        """Go on in a new log. Raises `OSError` if it cannot be written; then the one before goes on."""
+        path = self._path(self._number + 1, "log")
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, files.PRIVATE)
+        try:
+            size = _append(fd, self._head)
+        except BaseException:
+            os.close(fd)
+            path.unlink(missing_ok=True)
+            raise
         if self._fd >= 0:
             os.close(self._fd)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._fd = os.open(self._path(self._number, "log"), flags, files.PRIVATE)
-        self._size = _append(self._fd, self._head)
+        self._number, self._fd, self._size = self._number + 1, fd, size
 
     def append(self, record: Nest) -> None:
         """Once this returns, the record survives the process. Raises `OSError`; then nothing of it is there."""
@@ -106,10 +122,15 @@ class ItemLog:
     def take_snapshot(self, records: Iterable[Nest]) -> None:
         """Start the next log, and have a thread write `records`, the present state, as its snapshot.
 
-        What they refer to must not change.
+        What they refer to must not change. If the next log cannot be written, this one grows on.
         """
         self.wait()
-        self.start()
+        try:
+            self.start()
+        except OSError as error:
+            _LOG.error("no log could be started in %s, so the last one is kept and grows: %s", self.folder, error)
+            self._snapshot_size = 2 * self._size  # and then it is tried again
+            return
         self._snapshot = threading.Thread(
             target=self._write_snapshot, args=(self._number, records), name="buffer-snapshot", daemon=True
         )
@@ -174,21 +195,34 @@ def _append(fd: int, record: Nest) -> int:
 
 
 def _records(path: Path) -> Iterator[Nest]:
-    """Up to the first that is torn or damaged: behind it nobody knows where one begins."""
+    """`_LOST` in the place of damaged ones, and of a torn end."""
     with path.open("rb") as file:
         end = os.fstat(file.fileno()).st_size
         while head := file.read(_HEAD.size):
-            at = file.tell()
+            start = file.tell() - len(head)
             length, crc, num_frames = _HEAD.unpack(head) if len(head) == _HEAD.size else (end, 0, 0)
-            body = file.read(length) if at + length <= end else b""
-            if len(body) != length or zlib.crc32(body) != crc:
-                left = end - at + len(head)
-                _LOG.warning("%s: its last %d bytes are torn or damaged, and left out", path, left)
+            if file.tell() + length > end:
+                _LOG.warning("%s: its last %d bytes are torn or damaged, and left out", path, end - start)
+                yield _LOST
                 return
-            table = num_frames * _SIZE.size
-            frames, start = [], table
-            for number in range(num_frames):
-                (size,) = _SIZE.unpack_from(body, number * _SIZE.size)
-                frames.append(memoryview(body)[start : start + size])
-                start += size
-            yield codec.decode(frames, limits=_LIMITS)
+            body = file.read(length)
+            try:
+                if zlib.crc32(body) != crc:
+                    raise errors.DataError("its checksum is another")
+                record = codec.decode(_frames(body, num_frames), limits=_LIMITS)
+            except (errors.DataError, struct.error) as error:
+                num_bytes = len(head) + length
+                _LOG.warning(
+                    "%s: %d bytes from %d on are torn or damaged, and left out: %s", path, num_bytes, start, error
+                )
+                record = _LOST
+            yield record
+
+
+def _frames(body: bytes, num_frames: int) -> list[memoryview]:
+    frames, start = [], num_frames * _SIZE.size
+    for number in range(num_frames):
+        (size,) = _SIZE.unpack_from(body, number * _SIZE.size)
+        frames.append(memoryview(body)[start : start + size])
+        start += size
+    return frames

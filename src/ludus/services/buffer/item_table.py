@@ -76,7 +76,7 @@ class ItemTable:
                 f"sampler={self.settings.sampler!r} and remover={self.settings.remover!r} use no priorities; nothing "
                 "was changed. Push without, or declare the buffer with sampler='prioritised'."
             )
-        return self.table.check_priorities(np.atleast_1d(priorities), num)
+        return self.table.check_priorities(np.atleast_1d(np.asarray(priorities)), num)
 
     def num_insertable(self, num: int) -> int:
         """How many of so many may be queued now, by the capacity and by the limiter."""
@@ -277,8 +277,12 @@ class ItemTable:
     def _recover(self, folder: Path) -> None:
         log = ItemLog(folder, head={"do": "settings", "settings": self.settings.as_dict(), "of": self._kind.name})
         try:
+            is_whole = True
             for record in log.read():
+                is_whole &= record["do"] != "lost"
                 self._replay(record)
+            if not is_whole:  # again: later records may be of items that are lost
+                self._settle()
             log.start()
         except BaseException:
             log.close()
@@ -291,6 +295,16 @@ class ItemTable:
                 f"what is kept there is of a buffer of {of}s with {settings}, not {self.settings}; it was not touched. "
                 "Use the same settings, or another name."
             )
+
+    def _settle(self) -> None:
+        """Make items, table and counts agree again, where records of either are lost."""
+        stored = self._items.keys()
+        self.table.evict(np.setdiff1d(self.table.keys(), stored))
+        self._items.remove(self.table.insert(stored[~self.table.has(stored)]))
+        if self.settings.times == 1:
+            num = self.num_evicted + len(self)
+            self.num_pushed = max(self.num_pushed, self.num_taken + num)
+            self.num_taken = self.num_pushed - num
 
     def _replay(self, record: Nest) -> None:
         """Do what the record says was done."""
@@ -316,5 +330,7 @@ class ItemTable:
                 pairs = zip(record["items"], record["ids"], strict=True)
                 back = [Item(segment=self._items.read(sent)[0], segment_id=each) for sent, each in pairs]
                 self._put_back(back, record["num_rows"])
+            case "lost":
+                self._settle()
             case other:
                 raise errors.DataError(f"{other!r} in the log of a buffer is of a later version; use that version")

@@ -89,6 +89,11 @@ class MappedReplay:
 
     def _open(self, spec: Mapping[str, ColumnSpec], settings: TableSettings, num_slots: int) -> Columns:
         if not (self.folder / "columns.json").exists():
+            if (self.folder / "num_items.map").exists():  # made after it
+                raise errors.DataError(
+                    f"{self.folder} has items, and no columns.json that says what they are; nothing "
+                    "was opened or changed. Put it back, or use another folder"
+                )
             return self._make(spec, settings, num_slots)
         columns = Columns.open(self.folder)
         there = [columns.num_slots, columns.extra["settings"], _spell(columns.spec)]
@@ -104,13 +109,21 @@ class MappedReplay:
         return self._map(f"table-{name}", dtype, shape)
 
     def _map(self, name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+        """Raises `DataError` if it is torn or gone, and there are items."""
         path = self.folder / f"{name}.map"
         num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, files.PRIVATE)
-        try:
-            os.posix_fallocate(fd, 0, num_bytes)
-        finally:
-            os.close(fd)
+        found = path.stat().st_size if path.exists() else 0
+        if found != num_bytes:
+            if self._key.max() >= 0:  # else it was killed while it made the files
+                raise errors.DataError(
+                    f"{path} is torn: it has {found} bytes of {num_bytes}. Nothing was opened or changed; put it back, "
+                    "or use another folder"
+                )
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, files.PRIVATE)
+            try:
+                os.posix_fallocate(fd, 0, num_bytes)
+            finally:
+                os.close(fd)
         return np.memmap(path, dtype, mode="r+", shape=shape).view(np.ndarray)
 
     def _drop_uncommitted(self) -> None:
@@ -124,14 +137,20 @@ class MappedReplay:
 
     def check(self, batch: Mapping[str, NDArray[Any]], priorities: NDArray[Any] | None) -> int:
         """How many rows it has. Raises `DataError` unless it can be inserted."""
-        if batch.keys() != self.spec.keys():
-            raise errors.DataError(f"the columns are {self._names}, not {list(batch)}; nothing was inserted")
-        num = len(batch[self._names[0]])
+        if not isinstance(batch, Mapping) or batch.keys() != self.spec.keys():
+            found = list(batch) if isinstance(batch, Mapping) else type(batch).__name__
+            raise errors.DataError(f"the columns are {self._names}, not {found}; nothing was inserted")
+        num = -1
         for name, leaf in self.spec.items():
-            rows = np.asarray(batch[name])
+            try:
+                rows = np.asarray(batch[name])
+            except ValueError as error:
+                raise errors.DataError(f"{name} is no array ({error}); nothing was inserted") from None
+            num = len(rows) if num < 0 and rows.ndim else num
             if rows.shape != (num, *leaf.shape) or not np.can_cast(rows.dtype, leaf.dtype, "same_kind"):
+                wanted = ", ".join(map(str, ("rows" if num < 0 else num, *leaf.shape)))
                 raise errors.DataError(
-                    f"{name} is {rows.dtype}{list(rows.shape)} and should be {leaf.dtype}{[num, *leaf.shape]}; nothing "
+                    f"{name} is {rows.dtype}{list(rows.shape)} and should be {leaf.dtype}[{wanted}]; nothing "
                     "was inserted"
                 )
         if not 1 <= num <= self.num_slots:
@@ -176,7 +195,7 @@ class MappedReplay:
     def gather(self, keys: Ints) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
         """Copies of the items, and which of them are there still."""
         slots = keys % self.num_slots
-        return self._columns.take(self._names, slots), self._key.take(slots) == keys
+        return self._columns.take(self._names, slots), (self._key.take(slots) == keys) & (keys >= 0)
 
     def close(self) -> None:
         self._ids.close()

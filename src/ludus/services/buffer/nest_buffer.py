@@ -37,6 +37,7 @@ from ludus.services.buffer.buffer_settings import BufferSettings
 from ludus.services.buffer.buffer_stats import BufferStats
 from ludus.services.buffer.item_table import Item, ItemTable
 from ludus.services.buffer.kinds import kind_of
+from ludus.services.buffer.table import as_keys
 
 __all__ = ["Item", "NestBuffer", "OnCounted", "OnQueued", "Sampled"]
 
@@ -93,6 +94,7 @@ class NestBuffer:
         self._items = ItemTable(settings, self.kind, seed=seed, folder=folder)
         self._waiting: dict[str, _Offer] = {}  # by id, in the order they came
         self._is_closed = False
+        self._has_folder = folder is not None
         self._num_duplicates = self._num_dropped = 0
         self._full_s = 0.0
 
@@ -206,6 +208,11 @@ class NestBuffer:
         self._num_duplicates += known is not None
         return known
 
+    @property
+    def _is_kept_elsewhere(self) -> bool:
+        """Closed, with a log in which nothing can be noted any more."""
+        return self._is_closed and self._has_folder
+
     def _expect_open(self) -> None:
         if self._is_closed:
             raise errors.Unreachable("the buffer was closed; the segment was not queued")
@@ -249,7 +256,7 @@ class NestBuffer:
         Otherwise what the sampler chooses; each counts as sampled once. With `at_least`, from so many on up to
         `num_segments` will do, and `num_segments` may be past the capacity. Waits up to `timeout_s` for enough; by
         default not at all. Raises `ConfigError` for more than will ever be there: beyond the capacity, or more rows
-        than a full buffer has.
+        than a full buffer has. A closed buffer that has a folder gives nothing: the next process has it all.
         """
         if (num_segments is None) == (min_rows is None):
             raise errors.ConfigError("take either num_segments or min_rows")
@@ -261,6 +268,8 @@ class NestBuffer:
                 self._changed.wait_for(
                     lambda: self._is_closed or self._items.count(num_segments, min_rows, at_least), timeout_s
                 )
+            if self._is_kept_elsewhere:
+                return []
             taken = self._items.draw(self._items.count(num_segments, min_rows, at_least))[0]
             queued = self._admit() if taken else []
         for callback, count, error in queued:
@@ -277,7 +286,7 @@ class NestBuffer:
         with self._changed:
             if timeout_s > 0:
                 self._changed.wait_for(lambda: self._is_closed or self._items.can_sample(num), timeout_s)
-            if not self._items.can_sample(num):
+            if self._is_kept_elsewhere or not self._items.can_sample(num):
                 return None
             taken, keys, probabilities = self._items.draw(num)
             queued = self._admit()
@@ -287,7 +296,9 @@ class NestBuffer:
 
     def update_priorities(self, keys: Any, priorities: Any) -> int:
         """Keys that are gone are ignored; how many were there."""
-        keys = np.asarray(keys, np.int64)
+        keys = as_keys(keys)
+        if priorities is None:
+            raise errors.DataError(f"{len(keys)} keys without priorities; nothing was changed. Give one each")
         with self._changed:
             priorities = self._items.check_priorities(priorities, len(keys))
             assert priorities is not None
@@ -298,6 +309,8 @@ class NestBuffer:
     def give_back(self, items: Sequence[Item]) -> None:
         """Put back what was just taken, as the first, as if it had not been. For once it may be past the capacity."""
         with self._changed:
+            if self._is_kept_elsewhere:
+                raise errors.Unreachable("the buffer was closed; what should be given back is lost")
             self._items.give_back(items)
             self._changed.notify_all()
 

@@ -25,7 +25,7 @@ from ludus.rpc.deferred import Deferred
 from ludus.services.buffer.column_folder import SHARED_MEMORY, ColumnFolder
 from ludus.services.buffer.columns import ColumnSpec
 from ludus.services.buffer.mapped_replay import MappedReplay
-from ludus.services.buffer.table import TableSettings
+from ludus.services.buffer.table import TableSettings, as_keys
 from ludus.services.buffer.waiting_calls import WaitingCalls
 from ludus.workers import context
 from ludus.workers.register import register
@@ -35,6 +35,8 @@ __all__ = ["INSERTED", "ReplayService"]
 INSERTED = "inserted"
 """The answer to an insert that was made; another text says why it was not made in time."""
 _KEY_BYTES = 8
+_MAX_DRAWS = 1 << 20  # by one call
+_MAX_ROW_BYTES = 1 << 30  # in one answer: no larger one can be sent
 
 
 class ReplayService:
@@ -58,8 +60,8 @@ class ReplayService:
         if persist and folder is None:
             raise errors.ConfigError("persist=True needs a folder: shared memory is lost with the machine's power")
         spec = {name: ArraySpec(leaf.shape, leaf.dtype) for name, leaf in spec.items()}
-        row_bytes = sum(np.dtype(leaf.dtype).itemsize * int(np.prod(leaf.shape)) for leaf in spec.values())
-        num_bytes = num_slots * (row_bytes + _KEY_BYTES)
+        self._row_bytes = sum(np.dtype(leaf.dtype).itemsize * int(np.prod(leaf.shape)) for leaf in spec.values())
+        num_bytes = num_slots * (self._row_bytes + _KEY_BYTES)
         self._folder = _make_folder(num_bytes) if folder is None else ColumnFolder.use(Path(folder))
         try:
             at = self._folder.path if persist or folder is None else self._folder.path / "columns"
@@ -111,8 +113,10 @@ class ReplayService:
         `{"keys", "probabilities", "token", "mass", "size"}`, the first two arrays of `[batches * n]`; with `rows` also
         the items, `"rows"`. `{"waits": why}` when the limiter did not allow one in `wait_s`.
         """
-        if n < 1 or num_batches < 1:
-            raise errors.ConfigError(f"cannot draw {num_batches} batches of {n}: both are 1 or more")
+        if not _is_count(n) or not _is_count(num_batches):
+            raise errors.ConfigError(f"cannot draw {num_batches!r} batches of {n!r}: both are 1 or more")
+        num_batches = min(num_batches, max(1, self._most_at_once(rows) // n))
+        self._expect_few(n, rows)
         with self._lock:
             self._expect_open()
             answer = self._draws.answer(
@@ -154,9 +158,20 @@ class ReplayService:
     @register
     def gather(self, keys: NDArray[np.int64]) -> Nest:
         """The items of drawn keys: `{"rows", "is_there"}`. What is not there any more has no valid row."""
+        keys = as_keys(keys)
+        self._expect_few(len(keys), True)
         with self._lock:
-            rows, is_there = self.replay.gather(np.asarray(keys, np.int64))
+            rows, is_there = self.replay.gather(keys)
         return {"rows": rows, "is_there": is_there}
+
+    def _most_at_once(self, rows: bool) -> int:
+        return min(_MAX_DRAWS, _MAX_ROW_BYTES // max(1, self._row_bytes)) if rows else _MAX_DRAWS
+
+    def _expect_few(self, num: int, rows: bool) -> None:
+        most = self._most_at_once(rows)
+        if num > most:
+            what = f"{num} rows of {self._row_bytes} bytes" if rows else f"{num} draws"
+            raise errors.ConfigError(f"{what} are too many for one call, which has at most {most}. Ask for fewer")
 
     @register
     def update_priorities(self, keys: Any, priorities: Any) -> int:
@@ -217,6 +232,10 @@ class ReplayService:
             self._draws.serve()
             if len(self._inserts) + len(self._draws) == before:
                 return
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and int(value) >= 1
 
 
 def _make_folder(num_bytes: int) -> ColumnFolder:

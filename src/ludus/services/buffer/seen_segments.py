@@ -14,13 +14,19 @@ WINDOW = 256
 
 _MASK = (1 << WINDOW) - 1
 _MAX_PRODUCERS = 65_536
+_MAX_LENGTH = 1024
+_MAX_DIGITS = 18  # of an int64
 
 
 def parse_segment_id(segment_id: str) -> tuple[str, int]:
     """`simulator/3-5f2a/17` is number 17 of producer `simulator/3-5f2a`. Raises `DataError` for anything else."""
-    producer, slash, number = segment_id.rpartition("/") if isinstance(segment_id, str) else ("", "", "")
-    if not slash or not producer or not (number.isascii() and number.isdigit()):
-        raise errors.DataError(f"{segment_id!r} is not the id of a segment: those are spelled producer/number")
+    producer, _, number = segment_id.rpartition("/") if isinstance(segment_id, str) else ("", "", "")
+    is_number = number.isascii() and number.isdigit() and len(number) <= _MAX_DIGITS
+    if not producer or not is_number or len(segment_id) > _MAX_LENGTH or not producer.isprintable():
+        raise errors.DataError(
+            f"{str(segment_id)[:80]!r} is not the id of a segment: those are spelled producer/number, of at most "
+            f"{_MAX_LENGTH} printable characters and {_MAX_DIGITS} digits"
+        )
     return producer, int(number)
 
 

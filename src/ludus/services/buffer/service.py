@@ -16,11 +16,15 @@ as long as they are held; the trainer's concatenation is the first copy. Until t
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ludus import errors
+from ludus.data.limits import DEFAULT_LIMITS
 from ludus.data.nest import Nest
 from ludus.rpc.deferred import Deferred
 from ludus.services.buffer.buffer_settings import BufferSettings
@@ -29,6 +33,9 @@ from ludus.services.buffer.waiting_calls import WaitingCalls, time_left
 from ludus.workers.register import register
 
 __all__ = ["BufferService"]
+
+_AROUND = 4  # values: an item's own container and its id
+_MAX_BYTES = DEFAULT_LIMITS.max_bytes * 9 // 10  # the rest is for names and shapes
 
 
 class BufferService:
@@ -103,14 +110,43 @@ class BufferService:
         self, num_segments: int | None = None, min_rows: int | None = None, timeout_s: float = 30.0
     ) -> Deferred | list[dict[str, Any]]:
         """As `NestBuffer.take`, for a consumer elsewhere. What it took is lost if it dies before it has the answer."""
-        buffer = self.buffer
-        return self._takes.answer(lambda: self._pack(buffer.take(num_segments, min_rows=min_rows)), list, timeout_s)
+        return self._takes.answer(lambda: self._pack(self._take_all(num_segments, min_rows)), list, timeout_s)
 
     @register
     def take_some(self, most: int, timeout_s: float = 30.0) -> Deferred | list[Nest]:
-        """From one to `most`, as soon as there is one; none when none came in time. Only the segments, without ids."""
-        buffer = self.buffer
-        return self._takes.answer(lambda: self._pack_bare(buffer.take(most, at_least=1)), list, timeout_s)
+        """From one to `most`, as soon as there is one; none when none came in time. Only the segments, without ids.
+
+        No more than fit into one answer.
+        """
+        return self._takes.answer(lambda: self._pack_bare(self._take_some(most)), list, timeout_s)
+
+    def _take_all(self, num_segments: int | None, min_rows: int | None) -> list[Item]:
+        items = self.buffer.take(num_segments, min_rows=min_rows)
+        num = self._num_that_fit(items)
+        if num < len(items):
+            self.buffer.give_back(items)
+            raise errors.ConfigError(
+                f"{len(items)} segments are too large for one answer, and only {num} of them fit: they were put back. "
+                "Take fewer at once."
+            )
+        return items
+
+    def _take_some(self, most: int) -> list[Item]:
+        items = self.buffer.take(most, at_least=1)
+        num = self._num_that_fit(items)
+        if num < len(items):
+            self.buffer.give_back(items[num:])
+        return items[:num]
+
+    def _num_that_fit(self, items: list[Item]) -> int:
+        """How many of the first can be sent by one answer, with room for what is around them; one in any case."""
+        values = num_bytes = 0
+        for number, item in enumerate(items):
+            more = _weigh(self.buffer.kind.send(item.segment))
+            values, num_bytes = values + more[0] + _AROUND, num_bytes + more[1]
+            if number and (values > DEFAULT_LIMITS.max_leaves - _AROUND or num_bytes > _MAX_BYTES):
+                return number
+        return len(items)
 
     @register
     def sample(self, num: int, timeout_s: float = 30.0) -> Deferred | Nest:
@@ -164,3 +200,17 @@ class BufferService:
     def _pack_bare(self, items: list[Item]) -> list[Nest]:
         send = self.buffer.kind.send
         return [send(item.segment) for item in items]
+
+
+def _weigh(nest: Nest) -> tuple[int, int]:
+    """About how many values, containers included, and bytes."""
+    if isinstance(nest, np.ndarray):
+        return 1, nest.nbytes
+    if isinstance(nest, str | bytes):
+        return 1, len(nest)
+    children = nest.values() if isinstance(nest, Mapping) else nest if isinstance(nest, list | tuple) else ()
+    values, num_bytes = 1, 8
+    for child in children:
+        more = _weigh(child)
+        values, num_bytes = values + more[0], num_bytes + more[1]
+    return values, num_bytes

@@ -82,10 +82,16 @@ class StoredItems:
             slot = key % self._num_slots
             if self._free[0] == slot:
                 self._free.popleft()
-            else:
+            elif slot in self._free:
                 self._free.remove(slot)
+            else:  # the record that made it free is lost in a damaged log
+                self._stored = {old: each for old, each in self._stored.items() if old % self._num_slots != slot}
             self._stored[key] = _Stored(content, segment_id, num_rows)
             self._last = key
+
+    def keys(self) -> Ints:
+        """All, in ascending order."""
+        return np.sort(np.fromiter(self._stored, np.int64, len(self._stored)))
 
     def remove(self, keys: Ints) -> None:
         self._find_free()

@@ -33,7 +33,7 @@ from ludus.services.buffer.selectors import (
     Uniform,
 )
 
-__all__ = ["MAX_PRIORITY", "Drawn", "Storage", "Table", "TableSettings", "TableStats"]
+__all__ = ["MAX_PRIORITY", "Drawn", "Storage", "Table", "TableSettings", "TableStats", "as_keys"]
 
 MAX_PRIORITY = 1e30
 """Sums of powers of priorities stay finite up to here."""
@@ -223,19 +223,16 @@ class Table:
             return remover.first(num)
         assert isinstance(remover, RandomSelector)
         chosen: Ints = _NO_KEYS
-        while len(chosen) < num and remover.can_draw:  # what was chosen before is drawn in vain: without replacement
-            chosen = _distinct(np.concatenate((chosen, remover.draw(num, self._rng)[0])))[:num]
-            if len(chosen) == np.count_nonzero(self._priorities_above_0()):
-                break
+        while len(chosen) < num and remover.can_draw:
+            drawn = _distinct(remover.draw(num - len(chosen), self._rng)[0])
+            # Without replacement: where one weight is far above the others, it would be drawn for ever.
+            remover.remove(drawn, drawn % self.num_slots)
+            chosen = _distinct(np.concatenate((chosen, drawn)))
         if len(chosen) < num:  # the others have priority 0
             live = self._items.key[self._items.key >= 0]
             others = np.setdiff1d(live, chosen)
             chosen = np.concatenate((chosen, self._rng.choice(others, num - len(chosen), replace=False)))
         return chosen
-
-    def _priorities_above_0(self) -> NDArray[np.bool_]:
-        live = self._items.key >= 0
-        return live if self._items.priority is None else live & (self._items.priority > 0)
 
     # -- sampling
 
@@ -341,7 +338,7 @@ class Table:
 
     def update_priorities(self, keys: Ints, priorities: NDArray[Any]) -> int:
         """Of a key that is given twice the last counts; keys that are gone are ignored. How many were there."""
-        keys = np.asarray(keys, np.int64)
+        keys = as_keys(keys)
         priorities = self.check_priorities(priorities, len(keys))
         slots = keys % self.num_slots
         live = self._items.live(keys)
@@ -407,7 +404,10 @@ class Table:
 
     def check_priorities(self, priorities: NDArray[Any], num: int) -> Floats:
         """As an array. Raises `DataError` unless there are `num`, all of which an item may have."""
-        priorities = np.asarray(priorities, np.float64)
+        try:
+            priorities = np.asarray(priorities, np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"priorities are numbers, one for each key ({error}); nothing was changed") from None
         if priorities.shape != (num,):
             raise DataError(
                 f"{num} keys with priorities of shape {priorities.shape}; nothing was changed. Give one each"
@@ -461,11 +461,8 @@ class Table:
 
     def restore(self, saved: Nest) -> None:
         """Go on where `save` was called, in a table of the same settings. Raises `DataError` for another's."""
+        self.expect_own(saved)
         high = len(saved["key"])
-        fits = high <= self.num_slots and len(saved["counters"]) == len(_COUNTERS)
-        fits = fits and (saved["priority"] is None) == (self._items.priority is None)
-        if not fits or (saved["times_sampled"] is None) != (self._times is None):
-            raise DataError("this was saved by a table of other settings; nothing was restored. Use the same settings")
         self._items.key[high:] = -1
         self._items.key[:high] = saved["key"]
         if self._items.priority is not None:
@@ -476,9 +473,19 @@ class Table:
         restore_rng(self._rng, saved["rng"])
         self._adopt(saved["sampler"])
 
+    def expect_own(self, saved: Nest) -> None:
+        """Raises `DataError` for what a table of other settings has saved."""
+        high = len(saved["key"])
+        fits = high <= self.num_slots and len(saved["counters"]) == len(_COUNTERS)
+        fits = fits and (saved["priority"] is None) == (self._items.priority is None)
+        fits = fits and (saved["times_sampled"] is None) == (self._times is None)
+        if not fits or not _are_in_place(saved["key"], self.num_slots).all():
+            raise DataError("this was saved by a table of other settings; nothing was restored. Use the same settings")
+
     def _adopt(self, sampler: Any = None) -> None:
         """Go on from what the arrays hold. A process that was killed may have counted less than it wrote."""
         inserted, sampled, removed, evicted, exhausted, high, max_priority, _ = self._counters.tolist()
+        self._items.key[~_are_in_place(self._items.key, self.num_slots)] = -1  # of no item: the file was damaged
         live = self._items.key >= 0
         self._items.size = size = int(np.count_nonzero(live))
         top = int(np.flatnonzero(live)[-1]) + 1 if size else 0
@@ -497,6 +504,22 @@ class Table:
 
 def _in_memory(name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     return np.zeros(shape, dtype)
+
+
+def as_keys(keys: Any) -> Ints:
+    """What a caller gives as keys, as an array. Raises `DataError` unless they are integers along one axis."""
+    try:
+        array = np.asarray(keys)
+    except (TypeError, ValueError):  # lists of several lengths
+        array = np.empty(())
+    if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
+        raise DataError(f"keys are integers along one axis, not {array.dtype} of shape {array.shape}; nothing was done")
+    return array.astype(np.int64, copy=False)
+
+
+def _are_in_place(keys: Ints, num_slots: int) -> NDArray[np.bool_]:
+    """Of the keys of the first slots: which are empty, or of an item of this very slot."""
+    return np.asarray((keys < 0) | (keys % num_slots == np.arange(len(keys))))
 
 
 def _largest(n: int, is_allowed: Callable[[int], bool]) -> int:

@@ -15,8 +15,8 @@ every insert that had returned, whenever the process was killed; other processes
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -260,33 +260,62 @@ class TrajectoryStore:
         self._max_streams = max(_MIN_STREAMS, 2 * len(self._streams))
 
     def _check(self, segment: Segment) -> None:
-        columns = self._entries.spec
-        num_rows, num_steps = segment.num_rows, segment.num_steps
-        leaves = self._leaves(segment.obs)
-        if len(leaves) != len(self._obs):
-            raise DataError(f"an observation has {len(leaves)} arrays, not {len(self._obs)}; nothing was inserted")
-        parts = [*zip(self._obs, leaves, strict=True), (("action", columns["action"].shape, False), segment.action)]
-        for (name, shape, _), leaf in parts:
-            expected = (num_steps + (name != "action"), num_rows, *shape)
-            if leaf.shape != expected or not np.can_cast(leaf.dtype, columns[name].dtype, "same_kind"):
-                raise DataError(
-                    f"the segment's {name} is {leaf.dtype} {leaf.shape}, not {columns[name].dtype} {expected}; "
-                    f"nothing was inserted"
-                )
-        if self.spec.mask_size and segment.mask is None:
-            raise DataError("the store keeps masks, and the segment has none; nothing was inserted")
-        if self.spec.state is not None and segment.state is None:
-            raise DataError("the store keeps recurrent states, and the segment has none; nothing was inserted")
-        if self._states is not None and num_rows > self._states.num_slots:
+        columns, spec = self._entries.spec, self.spec
+        done = np.shape(segment.reward)
+        if len(done) != 2 or 0 in done:
             raise DataError(
-                f"{num_rows} rows for {self._states.num_slots} recurrent states; nothing was inserted. "
-                f"Make num_states larger"
+                f"the segment's reward has the shape {done}, not one step and one row at least; nothing was inserted"
             )
-        most = (num_steps + 1) * num_rows * self.spec.frame_stack
+        num_steps, num_rows = done
+        seen = (num_steps + 1, num_rows)
+        bool_ = np.dtype(np.bool_)
+        self._check_array("reward", segment.reward, columns["reward"].dtype, done)
+        self._check_array("action", segment.action, columns["action"].dtype, (*done, *columns["action"].shape))
+        for name, shape in (("first", seen), ("active", seen), ("terminated", done), ("truncated", done)):
+            self._check_array(name, getattr(segment, name), bool_, shape)
+        self._check_nest("obs", segment.obs, spec.obs_columns, seen)
+        if spec.has_logp:
+            self._check_array("logp", segment.logp, columns["logp"].dtype, done)
+        if spec.has_version:
+            self._check_array("version", segment.version, columns["version"].dtype, (num_steps,))
+        if spec.mask_size:
+            if segment.mask is None:
+                raise DataError("the store keeps masks, and the segment has none; nothing was inserted")
+            self._check_array("mask", segment.mask, bool_, (*seen, spec.mask_size))
+        if self._states is not None:
+            if segment.state is None:
+                raise DataError("the store keeps recurrent states, and the segment has none; nothing was inserted")
+            state = {name: leaf for name, leaf in self._states.spec.items() if name != "owner"}
+            self._check_nest("state", segment.state, state, (num_rows,))
+            if num_rows > self._states.num_slots:
+                raise DataError(
+                    f"{num_rows} rows for {self._states.num_slots} recurrent states; nothing was inserted. "
+                    f"Make num_states larger"
+                )
+        most = (num_steps + 1) * num_rows * spec.frame_stack
         if most > self.num_entries:
             raise DataError(
                 f"a segment of {num_steps} steps of {num_rows} rows may need {most} entries, and the "
                 f"store has {self.num_entries}; nothing was inserted. Make the store larger or segments shorter"
+            )
+
+    def _check_nest(self, prefix: str, nest: Nest, columns: Mapping[str, ArraySpec], leading: tuple[int, ...]) -> None:
+        found = {
+            f"{prefix}/{path}": leaf
+            for path, leaf in zip(nests.paths(nest), nests.leaves(nest), strict=True)
+            if leaf is not None
+        }
+        if list(found) != list(columns):  # in this order they are written
+            raise DataError(f"the segment has {list(found)}, not {list(columns)}; nothing was inserted")
+        for name, leaf in columns.items():
+            self._check_array(name, found[name], leaf.dtype, (*leading, *leaf.shape))
+
+    @staticmethod
+    def _check_array(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        found = np.asarray(array)
+        if found.shape != shape or (found.dtype != dtype and not np.can_cast(found.dtype, dtype, "same_kind")):
+            raise DataError(
+                f"the segment's {name} is {found.dtype} {found.shape}, not {dtype} {shape}; nothing was inserted"
             )
 
     def _leaves(self, obs: Nest) -> list[Any]:
@@ -380,8 +409,7 @@ class TrajectoryStore:
         number = int(self._header[_NUM_STATES])
         slots = np.arange(number, number + len(at)) % self._states.num_slots
         owners = self._states.arrays["owner"]
-        lost = owners.take(slots)
-        lost = lost[lost >= 0]
+        lost = owners.take(slots)  # -1, which is no item, where a slot is empty
         for name, table in self.tables.items():
             if self.kinds[name].kind == "sequence":
                 table.evict(lost)
@@ -432,6 +460,7 @@ class TrajectoryStore:
         saved: dict[str, Any] = {
             "header": self._header.copy(),
             "tables": {name: table.save() for name, table in self.tables.items()},
+            "kinds": {name: asdict(kind) for name, kind in self.kinds.items()},
             "streams": {name: rows.save() for name, rows in self._streams.items()},
             "entries": None,
             "states": None,
@@ -455,14 +484,23 @@ class TrajectoryStore:
         if (saved["entries"] is None) != (self._folder is not None):
             raise DataError("a store in memory and one in a folder do not restore each other; nothing was restored")
         if saved["entries"] is not None:
-            if saved["entries"].keys() != self._entries.spec.keys():
-                raise DataError(f"the saved columns are {list(saved['entries'])}, not {list(self._entries.spec)}")
+            self._entries.expect_own(saved["entries"])
+            if self._states is not None:
+                self._states.expect_own(saved["states"])
             filled = min(int(saved["header"][_NUM_ENTRIES]), self.num_entries)
             if len(saved["entries"]["key"]) != filled:
                 raise DataError(
                     f"{len(saved['entries']['key'])} saved entries are not those of a ring of {self.num_entries}; "
                     f"nothing was restored. Use the size that it was saved with"
                 )
+        kinds = {name: asdict(kind) for name, kind in self.kinds.items()}
+        if saved.get("kinds", kinds) != kinds:  # checkpoints of earlier versions do not say
+            raise DataError(
+                f"the saved items are {saved['kinds']}, not {kinds}; nothing was restored. Use the same lengths"
+            )
+        for name, table in self.tables.items():
+            table.expect_own(saved["tables"][name])
+        if saved["entries"] is not None:
             self._entries.arrays["key"].fill(-1)
             self._entries.write(0, saved["entries"])
             if self._states is not None:

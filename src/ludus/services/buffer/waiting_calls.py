@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ludus import errors
 from ludus.rpc import deadline
 from ludus.rpc.deferred import Deferred
 
@@ -30,9 +29,10 @@ class _Call:
         self.answer = Deferred()
         self.timer: threading.Timer | None = None
 
-    def end(self, answer: Any = None, error: errors.LudusError | None = None) -> None:
+    def end(self, answer: Any = None, error: Exception | None = None) -> None:
         if self.timer is not None:
             self.timer.cancel()
+            self.timer = None  # it has this call: in a circle, its arrays would keep a dead client's shared memory
         if error is None:
             self.answer.set_result(answer)
         else:
@@ -56,17 +56,17 @@ class WaitingCalls:
     def answer(self, attempt: Callable[[], _T], expire: Callable[[], _T], timeout_s: float) -> Deferred | _T:
         """What `attempt` gives, as soon as that is something and no call before waits; in the end what `expire` gives.
 
-        What `attempt` raises now is raised; what it raises later is the answer.
+        What `attempt` raises now is raised; what it raises later is the answer. A wait that is not a number is none.
         """
         with self._lock:
             if not self._calls:
                 result = attempt()
                 if result:
                     return result
-            if timeout_s <= 0:
+            if not timeout_s > 0:
                 return expire()
             call = _Call(attempt, expire)
-            call.timer = threading.Timer(time_left(timeout_s), self._expire, (call,))
+            call.timer = threading.Timer(min(time_left(timeout_s), threading.TIMEOUT_MAX), self._expire, (call,))
             call.timer.daemon = True
             call.timer.start()
             self._calls.append(call)
@@ -79,7 +79,7 @@ class WaitingCalls:
                 call = self._calls[0]
                 try:
                     result = call.attempt()
-                except errors.LudusError as error:
+                except Exception as error:  # also what nobody has thought of: this call must not hold up the others
                     self._calls.popleft()
                     call.end(error=error)
                     continue
