@@ -6,9 +6,8 @@
     league.report(match.id, (1.0, -1.0))               # True; False when it is reported again
     league.advance("main", step=10_000, version=7)     # it has trained so far: Advance(snapshot, num_resets)
 
-It is data and one random generator: nothing waits, `save` is all of it, and the same calls in the same order make the
-same league again. What is called twice, because an answer was lost, changes nothing the second time, except that a
-match is asked for: one that nobody plays is aborted by its owner.
+It is data and one random generator: nothing waits, and `save` is all of it. What is called twice, because an answer was
+lost, changes nothing the second time; a match that was asked for twice is aborted by who keeps the league.
 """
 
 from __future__ import annotations
@@ -145,6 +144,14 @@ class League:
     # --- matches
 
     def request_match(self, learner: str) -> Match:
+        """`choose_match`, and it begins."""
+        return self.begin(self.choose_match(learner))
+
+    def request_evaluation(self, names: Sequence[str] | None = None) -> Match:
+        """`choose_evaluation`, and it begins."""
+        return self.begin(self.choose_evaluation(names))
+
+    def choose_match(self, learner: str) -> Match:
         """For a learner: its opponents by its rules, its side at random. Raises `ConfigError` if nobody can play."""
         player = self.player(learner)
         if not player.is_learning:
@@ -162,7 +169,7 @@ class League:
             if opponent is None:
                 opponent = self._anybody(player, candidates, side)
             chosen.append(self._players[opponent])
-        return self._begin(tuple(chosen), learner)
+        return self._next_match(tuple(chosen), learner)
 
     def _anybody(self, player: Player, candidates: Sequence[Player], side: int) -> str:
         """Of a young league, where nobody fits the rules: itself, or any other."""
@@ -172,7 +179,7 @@ class League:
             return player.name
         return candidates[int(self._rng.integers(len(candidates)))].name
 
-    def request_evaluation(self, names: Sequence[str] | None = None) -> Match:
+    def choose_evaluation(self, names: Sequence[str] | None = None) -> Match:
         """A match from which nobody learns, of the pair that has met least; of games with two sides."""
         if self.settings.num_sides != 2:
             raise ConfigError(f"evaluations are of two sides; this league's games have {self.settings.num_sides}")
@@ -181,15 +188,18 @@ class League:
             found = [self.player(name) for name in names]
         one, two = (self._players[name] for name in least_played([each.name for each in found], self.payoff, self._rng))
         if one.can_play(0) and two.can_play(1):
-            return self._begin((one, two), None)
+            return self._next_match((one, two), None)
         if two.can_play(0) and one.can_play(1):
-            return self._begin((two, one), None)
+            return self._next_match((two, one), None)
         raise ConfigError(f"{one.name!r} and {two.name!r} play the same side only, so that they cannot meet")
 
-    def _begin(self, players: tuple[Player, ...], learner: str | None) -> Match:
-        self._num_matches += 1
-        match = Match(str(self._num_matches), players, learner)
-        self.payoff.begin(match.id, [player.name for player in players])
+    def _next_match(self, players: tuple[Player, ...], learner: str | None) -> Match:
+        return Match(str(self._num_matches + 1), players, learner)
+
+    def begin(self, match: Match) -> Match:
+        """It is in flight from here on: what `choose_match` gave, or what a log has."""
+        self.payoff.begin(match.id, [player.name for player in match.players])
+        self._num_matches = max(self._num_matches, int(match.id))
         return match
 
     def report(self, match: str, scores: Sequence[float]) -> bool:
@@ -245,6 +255,11 @@ class League:
         return min(learners, key=lambda player: player.step)
 
     # --- what is known
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """What all its choices are drawn from."""
+        return self._rng
 
     def standings(self) -> list[Standing]:
         """The strongest first."""

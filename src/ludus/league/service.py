@@ -1,17 +1,18 @@
 """The league as a service: simulators ask for matches, report results, and learners say how far they are.
 
-    00000003.log          what was asked of the league, in order
+    00000003.log          what became of the league, in order
     00000003.snapshot     the league when that log was started
 
-What is asked is in the log before it is done and answered. The same calls in the same order make the same league, so
-one that was killed is read back exactly, results counted once, with the matches that were in flight still in flight.
+What is done is in the log first, with the state of the random generator after it. So a league that was killed is read
+back exactly: results are counted once, matches that were in flight still are, and the next ones are the same.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,15 @@ from typing import Any
 from ludus.clock import SYSTEM, Clock
 from ludus.data.nest import Nest
 from ludus.data.record_log import RecordLog
+from ludus.data.rng import restore_rng, save_rng
 from ludus.errors import ConfigError, LudusError
-from ludus.league.league import League, LeagueSettings, Match
+from ludus.league.league import Advance, League, LeagueSettings, Match
 from ludus.league.players import Player
 from ludus.workers.register import register
 
 __all__ = ["LeagueService", "LeagueStats", "player_of", "player_to_nest"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,7 @@ class LeagueService:
         *,
         seed: int = 0,
         match_timeout_s: float = 600.0,
+        segment_bytes: int = 16 << 20,
         clock: Clock = SYSTEM,
     ) -> None:
         if not match_timeout_s > 0.0:
@@ -60,43 +65,38 @@ class LeagueService:
         self._match_timeout_s = match_timeout_s
         self._lock = threading.Lock()
         self._num_reported = self._num_repeated = self._num_expired = 0
-        self._log = RecordLog(Path(folder), head={"do": "start"}, owner="league")
+        self._log = RecordLog(Path(folder), head={"do": "start"}, owner="league", segment_bytes=segment_bytes)
         try:
             self._read()
             self._log.start()
+            self._since = dict.fromkeys(self.league.payoff.in_flight, clock.now())  # the oldest first
+            if not self.league.players:
+                for player in players:
+                    self.add_player(player_to_nest(player))
         except BaseException:
             self._log.close()
             raise
-        now = clock.now()
-        self._since = dict.fromkeys(self.league.payoff.in_flight, now)  # matches in flight, the oldest first
-        if not self.league.players:
-            for player in players:
-                self.add_player(player_to_nest(player))
 
     def _read(self) -> None:
         for record in self._log.read():
             match record["do"]:
-                case "start":
-                    pass
+                case "start" | "lost":  # of what is lost the log has warned
+                    continue
                 case "league":
                     self.league.restore(record["league"])
-                case "lost":
-                    pass  # the log has said so; what is left is a league, too
+                    continue
                 case command:
+                    restore_rng(self.league.rng, record["rng"])
                     try:
-                        getattr(self, f"_do_{command}")(*record["args"])
-                    except LudusError:
-                        pass  # it was refused then, as well
+                        _COMMANDS[command](self.league, *record["args"])
+                    except LudusError as error:
+                        _LOG.debug("%s was refused, or is of what was lost: %s", command, error)
 
-    def _ask(self, command: str, *args: Any) -> Any:
-        with self._lock:
-            self._expire()
-            return self._write(command, *args)
-
-    def _write(self, command: str, *args: Any) -> Any:
-        self._log.append({"do": command, "args": list(args)})
+    def _do(self, command: str, *args: Any) -> Any:
+        """With the lock: write it down, then do it. What is refused is refused again when it is read."""
+        self._log.append({"do": command, "args": list(args), "rng": save_rng(self.league.rng)})
         try:
-            return getattr(self, f"_do_{command}")(*args)
+            return _COMMANDS[command](self.league, *args)
         finally:
             if self._log.is_grown:
                 self._log.take_snapshot([{"do": "league", "league": self.league.save()}])
@@ -107,50 +107,54 @@ class LeagueService:
             match, since = next(iter(self._since.items()))
             if since > oldest:
                 return
-            self._num_expired += self._write("abort", match)
-            self._since.pop(match, None)
+            self._num_expired += bool(self._do("abort", match))
+            del self._since[match]
 
     # -- matches
 
     @register
     def request_match(self, learner: str) -> Nest:
         """`League.request_match`: `{"id", "players", "learner"}`."""
-        return self._begun(self._ask("request_match", learner))
+        with self._lock:
+            self._expire()
+            return self._begin(self.league.choose_match(learner))
 
     @register
     def request_evaluation(self, names: list[str] | None = None) -> Nest:
         """`League.request_evaluation`."""
-        return self._begun(self._ask("request_evaluation", names))
-
-    def _begun(self, match: Match) -> Nest:
         with self._lock:
-            self._since[match.id] = self._clock.now()
+            self._expire()
+            return self._begin(self.league.choose_evaluation(names))
+
+    def _begin(self, match: Match) -> Nest:
+        self._do("begin", match.id, [player.name for player in match.players], match.learner)
+        self._since[match.id] = self._clock.now()
         return {"id": match.id, "players": [player_to_nest(each) for each in match.players], "learner": match.learner}
 
     @register
     def report_result(self, match: str, scores: list[float]) -> bool:
         """Scores by side. Whether it was counted: false for one that was reported before, aborted, or is unknown."""
-        is_counted = bool(self._ask("report", match, [float(score) for score in scores]))
         with self._lock:
+            is_counted = bool(self._do("report", match, [float(score) for score in scores]))
             self._since.pop(match, None)
             self._num_reported += is_counted
             self._num_repeated += not is_counted
-        return is_counted
+            return is_counted
 
     @register
     def abort_match(self, match: str) -> bool:
         """It has no result. Whether it was in flight."""
-        was_in_flight = bool(self._ask("abort", match))
         with self._lock:
             self._since.pop(match, None)
-        return was_in_flight
+            return bool(self._do("abort", match))
 
     # -- learners
 
     @register
     def advance(self, name: str, step: int, version: int | None = None) -> Nest:
         """`League.advance`: `{"snapshot", "num_resets"}`."""
-        snapshot, num_resets = self._ask("advance", name, int(step), version)
+        with self._lock:
+            snapshot, num_resets = self._do("advance", name, int(step), version)
         return {"snapshot": None if snapshot is None else player_to_nest(snapshot), "num_resets": num_resets}
 
     @register
@@ -163,21 +167,28 @@ class LeagueService:
 
     @register
     def add_player(self, player: Nest) -> None:
+        """`League.add`: its fields, by name."""
         player_of(player)  # before it is in the log
-        self._ask("add", player)
+        with self._lock:
+            self._do("add", player)
 
     @register
     def snapshot(self, name: str, version: int | None = None) -> Nest:
         """`League.snapshot`, whatever the rules say."""
-        return player_to_nest(self._ask("snapshot", name, version))
+        with self._lock:
+            return player_to_nest(self._do("snapshot", name, version))
 
     @register
     def freeze_player(self, name: str) -> Nest:
-        return player_to_nest(self._ask("freeze", name))
+        """`League.freeze`."""
+        with self._lock:
+            return player_to_nest(self._do("freeze", name))
 
     @register
     def remove_player(self, name: str) -> None:
-        self._ask("remove", name)
+        """`League.remove`."""
+        with self._lock:
+            self._do("remove", name)
 
     # -- what is known
 
@@ -229,35 +240,6 @@ class LeagueService:
         with self._lock:
             self._log.close()
 
-    # -- what the log names
-
-    def _do_request_match(self, learner: str) -> Match:
-        return self.league.request_match(learner)
-
-    def _do_request_evaluation(self, names: list[str] | None) -> Match:
-        return self.league.request_evaluation(names)
-
-    def _do_report(self, match: str, scores: list[float]) -> bool:
-        return self.league.report(match, scores)
-
-    def _do_abort(self, match: str) -> bool:
-        return self.league.abort(match)
-
-    def _do_advance(self, name: str, step: int, version: int | None) -> Any:
-        return self.league.advance(name, step=step, version=version)
-
-    def _do_add(self, player: Nest) -> None:
-        self.league.add(player_of(player))
-
-    def _do_snapshot(self, name: str, version: int | None) -> Player:
-        return self.league.snapshot(name, version)
-
-    def _do_freeze(self, name: str) -> Player:
-        return self.league.freeze(name)
-
-    def _do_remove(self, name: str) -> None:
-        self.league.remove(name)
-
 
 def player_to_nest(player: Player) -> Nest:
     """For the codec."""
@@ -270,3 +252,24 @@ def player_of(nest: Nest) -> Player:
         return Player(**{**nest, "sides": tuple(nest.get("sides", ()))})
     except (AttributeError, TypeError) as error:
         raise ConfigError(f"this is no player: {error}") from None
+
+
+def _begin(league: League, match: str, names: list[str], learner: str | None) -> None:
+    league.begin(Match(match, tuple(league.player(name) for name in names), learner))
+
+
+def _advance(league: League, name: str, step: int, version: int | None) -> Advance:
+    return league.advance(name, step=step, version=version)
+
+
+# What a log has, by the name that it has there.
+_COMMANDS: dict[str, Callable[..., Any]] = {
+    "begin": _begin,
+    "report": League.report,
+    "abort": League.abort,
+    "advance": _advance,
+    "add": lambda league, player: league.add(player_of(player)),
+    "snapshot": League.snapshot,
+    "freeze": League.freeze,
+    "remove": League.remove,
+}
