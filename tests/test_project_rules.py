@@ -41,6 +41,9 @@ DOORS = {
     "cloudpickle": {"launch/spec.py", "models/definition.py"},
     "httptools": {"gateway/http/connection.py"},
     "uvloop": {"gateway/loop.py"},
+    "openskill": {"league/rating.py"},
+    "scipy": {"league/solvers.py"},
+    "open_spiel": {"league/solvers.py"},
     "onnx": {"models/backends/onnx.py"},
     "onnxruntime": {"models/backends/onnx.py"},
 }

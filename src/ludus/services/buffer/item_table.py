@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from ludus import errors
 from ludus.data.nest import Nest
+from ludus.data.record_log import RecordLog
 from ludus.data.rng import restore_rng, save_rng
 from ludus.services.buffer import buffer_settings
 from ludus.services.buffer.buffer_settings import BufferSettings
-from ludus.services.buffer.item_log import ItemLog
 from ludus.services.buffer.kinds import Kind
 from ludus.services.buffer.push_counts import PushCounts
 from ludus.services.buffer.seen_segments import SeenSegments
@@ -58,7 +58,7 @@ class ItemTable:
         self._rng = np.random.default_rng(seed)
         self._items = StoredItems(kind, num_slots=self.table.num_slots, compress=settings.compress)
         self._returned: deque[Item] = deque()
-        self.log: ItemLog | None = None
+        self.log: RecordLog | None = None
         if folder is not None:
             self._recover(folder)
 
@@ -275,7 +275,7 @@ class ItemTable:
         self.log.take_snapshot(itertools.chain([{"do": "restore", **self._save_counts()}], self._items.snapshot()))
 
     def _recover(self, folder: Path) -> None:
-        log = ItemLog(folder, head={"do": "settings", "settings": self.settings.as_dict(), "of": self._kind.name})
+        log = RecordLog(folder, head={"do": "settings", "settings": self.settings.as_dict(), "of": self._kind.name})
         try:
             is_whole = True
             for record in log.read():

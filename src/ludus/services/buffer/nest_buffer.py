@@ -15,7 +15,7 @@ make it a replay table:
     sampled = buffer.sample(32, timeout_s=1.0)
     buffer.update_priorities(sampled.keys, abs(errors))
 
-With a `folder`, what was pushed survives kill -9 of its process: see `item_log.py`.
+With a `folder`, what was pushed survives kill -9 of its process: see `ludus.data.record_log`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a buffer writes so that its items survive the death of its process: a log of what happened, and snapshots.
+"""What a service writes so that its state survives the death of its process: a log of what happened, and snapshots.
 
     00000041.snapshot     all that was there when log 41 was started
     00000041.log          what has happened since
     lock                  held by the process that writes here
 
-A record is a nest, with its length and a checksum, written by one call before the buffer answers: so what was answered
+A record is a nest, with its length and a checksum, written by one call before the service answers: so what was answered
 is in the kernel's hands, which survives kill -9 (not a power cut). Each process starts a log of its own. When a log has
 grown, the next one is started at once, and a thread writes the snapshot that belongs to it; records are written as
 before while it does. Then what is older is removed. Whenever the process is killed, the newest complete snapshot and
@@ -30,7 +30,7 @@ from ludus import errors, files
 from ludus.data import codec
 from ludus.data.nest import Nest
 
-__all__ = ["ItemLog"]
+__all__ = ["RecordLog"]
 
 _LOG = logging.getLogger(__name__)
 _HEAD = struct.Struct("<III")  # bytes after this head, their CRC-32, number of frames
@@ -42,14 +42,17 @@ _LOST = {"do": "lost"}
 _CLOSE_S = 60.0
 
 
-class ItemLog:
-    """Used under the lock of its buffer. `read` first, then `start`. `head` is the first record of every log."""
+class RecordLog:
+    """Used under the lock of its owner. `read` first, then `start`. `head` is the first record of every log.
 
-    def __init__(self, folder: Path, *, head: Nest, segment_bytes: int = 64 << 20) -> None:
+    Records are dicts, and `record["do"]` says what was done; "end" and "lost" are the log's own.
+    """
+
+    def __init__(self, folder: Path, *, head: Nest, owner: str = "buffer", segment_bytes: int = 64 << 20) -> None:
         files.make_folder(folder)
         self.folder = folder
         self._held = contextlib.ExitStack()
-        refusal = f"another process keeps its buffer in {folder}; this one cannot. Stop that, or use another folder."
+        refusal = f"another process keeps its {owner} in {folder}; this one cannot. Stop that, or use another folder."
         self._held.enter_context(files.hold(folder / "lock", refusal=refusal))
         self._head = head
         self._segment_bytes = segment_bytes
@@ -132,7 +135,7 @@ class ItemLog:
             self._snapshot_size = 2 * self._size  # and then it is tried again
             return
         self._snapshot = threading.Thread(
-            target=self._write_snapshot, args=(self._number, records), name="buffer-snapshot", daemon=True
+            target=self._write_snapshot, args=(self._number, records), name="snapshot-of-log", daemon=True
         )
         self._snapshot.start()
 
@@ -176,7 +179,7 @@ def _append(fd: int, record: Nest) -> int:
         crc = zlib.crc32(frame, crc)
     length = len(sizes) + sum(frame.nbytes for frame in frames)
     if length >= 1 << 32:
-        raise errors.DataError(f"a record of {length} bytes is past 4 GB; push fewer items at once")
+        raise errors.DataError(f"a record of {length} bytes is past 4 GB")
     parts: list[bytes | memoryview] = [_HEAD.pack(length, crc, len(frames)), sizes, *frames]
     total = length + _HEAD.size
     written = 0

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from ludus import errors
-from ludus.services.buffer import item_log
+from ludus.data import record_log
+from ludus.data.record_log import RecordLog
 from ludus.services.buffer.buffer_settings import BufferSettings
-from ludus.services.buffer.item_log import ItemLog
 from ludus.services.buffer.nest_buffer import Item, NestBuffer
 
 QUEUE = BufferSettings(capacity=8)
@@ -163,7 +163,7 @@ def test_what_cannot_be_written_is_not_queued(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from ludus.services.buffer import item_log
+from ludus.data import record_log
 from ludus.services.buffer.buffer_settings import BufferSettings
 from ludus.services.buffer.nest_buffer import NestBuffer
 
@@ -194,11 +194,11 @@ def test_after_kill_9_in_the_middle_of_pushes_and_snapshots_everything_acknowled
 
 
 def test_a_closed_log_lets_go_of_its_folder(tmp_path: Path) -> None:
-    log = ItemLog(tmp_path, head={"do": "settings"})
+    log = RecordLog(tmp_path, head={"do": "settings"})
     log.start()
     log.close()
     log.close()
-    ItemLog(tmp_path, head={"do": "settings"}).close()
+    RecordLog(tmp_path, head={"do": "settings"}).close()
 
 
 def test_records_behind_a_damaged_one_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -284,7 +284,7 @@ def test_a_full_disk_holds_up_no_consumer_and_loses_nothing_that_was_taken(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(item_log, "_append", fail)
+        patch.setattr(record_log, "_append", fail)
         assert numbers(buffer.take(1)) == ["a"]
         assert isinstance(answers[0], errors.DataError)
         assert "nothing was queued" in str(answers[0])
