@@ -13,6 +13,7 @@ import json
 import time
 
 import torch
+
 from ludus.learn.ops.products import multiply
 
 SIZE = 256
