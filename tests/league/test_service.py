@@ -115,6 +115,36 @@ def test_what_is_refused_changes_nothing_then_or_later(tmp_path: Path) -> None:
     again.close()
 
 
+def test_what_is_no_name_no_player_and_no_score_never_reaches_the_log(tmp_path: Path) -> None:
+    service = make(tmp_path)
+    match = service.request_match("main")
+    calls: list[Any] = [
+        lambda: service.report_result(["1"], [1.0, 0.0]),  # type: ignore[arg-type]
+        lambda: service.report_result(match["id"], ["won", None]),  # type: ignore[list-item]
+        lambda: service.report_result(match["id"], 1.0),  # type: ignore[arg-type]
+        lambda: service.abort_match({}),  # type: ignore[arg-type]
+        lambda: service.advance(["main"], 10),  # type: ignore[arg-type]
+        lambda: service.advance("main", "far"),  # type: ignore[arg-type]
+        lambda: service.advance("main", 10, "latest"),  # type: ignore[arg-type]
+        lambda: service.snapshot("main", [1]),  # type: ignore[arg-type]
+        lambda: service.freeze_player([]),  # type: ignore[arg-type]
+        lambda: service.remove_player([]),  # type: ignore[arg-type]
+        lambda: service.add_player({"name": ["x"]}),
+        lambda: service.add_player({"name": "x", "sides": ["left"]}),
+        lambda: service.add_player({"name": "x", "step": "far"}),
+        lambda: service.add_player("x"),
+    ]
+    size = service._log._size
+    for call in calls:
+        with pytest.raises(LudusError):
+            call()
+    assert service._log._size == size
+    service.close()
+    again = make(tmp_path)
+    assert again.report_result(match["id"], [1.0, 0.0])
+    again.close()
+
+
 def test_players_come_and_go_while_it_runs(tmp_path: Path) -> None:
     service = make(tmp_path)
     service.add_player(player_to_nest(Player("second", sides=(0,))))

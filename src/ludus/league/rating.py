@@ -60,7 +60,7 @@ class Ratings:
         return self._ratings.get(player, Rating(new.mu, new.sigma))
 
     def update(self, players: Sequence[str], scores: Sequence[float]) -> None:
-        """By one match. A player with several sides is rated as one of them after the other would be."""
+        """By one match. One that holds several sides gets what each of them gains or loses."""
         if len(players) != len(scores) or not np.isfinite(scores).all():
             raise DataError(f"players {list(players)} with scores {list(scores)}: nothing was rated. Give one each")
         if len(set(players)) < 2:

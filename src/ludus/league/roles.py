@@ -22,7 +22,7 @@ __all__ = ["DEFAULT_RULES", "RoleRules", "SnapshotRule", "Targets", "fixed_playe
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotRule:
-    """A snapshot is due after `timeout_steps`, or after `min_steps` if it beats all that it learns to beat.
+    """A snapshot is taken after `timeout_steps`, or after `min_steps` if it beats all that it learns to beat.
 
     Beating means a win rate whose interval, `z` standard errors wide on either side, is above `win_rate`.
     """

@@ -21,7 +21,7 @@ from ludus.clock import SYSTEM, Clock
 from ludus.data.nest import Nest
 from ludus.data.record_log import RecordLog
 from ludus.data.rng import restore_rng, save_rng
-from ludus.errors import ConfigError, LudusError
+from ludus.errors import ConfigError, DataError, LudusError
 from ludus.league.league import Advance, League, LeagueSettings, Match
 from ludus.league.players import Player
 from ludus.workers.register import register
@@ -134,6 +134,10 @@ class LeagueService:
     @register
     def report_result(self, match: str, scores: list[float]) -> bool:
         """Scores by side. Whether it was counted: false for one that was reported before, aborted, or is unknown."""
+        _expect(str, match=match)
+        if not isinstance(scores, list | tuple):
+            raise DataError(f"scores must be a list with one number for each side, not {scores!r}")
+        _expect((int, float), **{f"score_{side}": score for side, score in enumerate(scores)})
         with self._lock:
             is_counted = bool(self._do("report", match, [float(score) for score in scores]))
             self._since.pop(match, None)
@@ -144,6 +148,7 @@ class LeagueService:
     @register
     def abort_match(self, match: str) -> bool:
         """It has no result. Whether it was in flight."""
+        _expect(str, match=match)
         with self._lock:
             self._since.pop(match, None)
             return bool(self._do("abort", match))
@@ -153,8 +158,11 @@ class LeagueService:
     @register
     def advance(self, name: str, step: int, version: int | None = None) -> Nest:
         """`League.advance`: `{"snapshot", "num_resets"}`."""
+        _expect(str, name=name)
+        _expect(int, step=step)
+        _expect((int, type(None)), version=version)
         with self._lock:
-            snapshot, num_resets = self._do("advance", name, int(step), version)
+            snapshot, num_resets = self._do("advance", name, step, version)
         return {"snapshot": None if snapshot is None else player_to_nest(snapshot), "num_resets": num_resets}
 
     @register
@@ -175,18 +183,22 @@ class LeagueService:
     @register
     def snapshot(self, name: str, version: int | None = None) -> Nest:
         """`League.snapshot`, whatever the rules say."""
+        _expect(str, name=name)
+        _expect((int, type(None)), version=version)
         with self._lock:
             return player_to_nest(self._do("snapshot", name, version))
 
     @register
     def freeze_player(self, name: str) -> Nest:
         """`League.freeze`."""
+        _expect(str, name=name)
         with self._lock:
             return player_to_nest(self._do("freeze", name))
 
     @register
     def remove_player(self, name: str) -> None:
         """`League.remove`."""
+        _expect(str, name=name)
         with self._lock:
             self._do("remove", name)
 
@@ -247,11 +259,26 @@ def player_to_nest(player: Player) -> Nest:
 
 
 def player_of(nest: Nest) -> Player:
-    """Raises `ConfigError` for what is no player."""
+    """Raises `ConfigError` or `DataError` for what is no player."""
     try:
-        return Player(**{**nest, "sides": tuple(nest.get("sides", ()))})
+        player = Player(**{**nest, "sides": tuple(nest.get("sides", ()))})
     except (AttributeError, TypeError) as error:
         raise ConfigError(f"this is no player: {error}") from None
+    _expect(str, name=player.name, role=player.role)
+    _expect((str, type(None)), model=player.model, parent=player.parent)
+    _expect((int, type(None)), version=player.version)
+    _expect(int, step=player.step, **{f"side_{number}": side for number, side in enumerate(player.sides)})
+    return player
+
+
+def _expect(kind: type | tuple[type, ...], **values: Any) -> None:
+    """Before anything is in the log: what only fails when it is done would fail again whenever the log is read."""
+    for name, value in values.items():
+        if not isinstance(value, kind):
+            kinds = kind if isinstance(kind, tuple) else (kind,)
+            raise DataError(
+                f"{name}={value!r} must be {' or '.join(each.__name__ for each in kinds)}; nothing was changed"
+            )
 
 
 def _begin(league: League, match: str, names: list[str], learner: str | None) -> None:
