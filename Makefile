@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test quick check bench learn chaos mutants clean peers peers-train peers-gateway peers-replay peers-offpolicy
+.PHONY: setup demo browser pictures test quick check bench learn chaos mutants clean peers peers-train peers-gateway peers-replay peers-offpolicy
 
 setup: $(STAMP)
 
@@ -29,7 +29,20 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check
+# The page is tested in a real browser. Where there is none, and nobody may install one, those tests are skipped.
+browser:
+	@command -v chromium >/dev/null 2>&1 || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	    echo "Installing Chromium for the tests of the page"; \
+	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	      chromium fonts-dejavu-core; } >/dev/null || echo "Chromium could not be installed; its tests are skipped"; \
+	  else echo "There is no Chromium: the browser tests of the page are skipped. Install it: apt-get install chromium"; fi; }
+
+# What docs/page.md shows.
+pictures: setup browser
+	LUDUS_PICTURES=docs $(BIN)/pytest -q -n 0 tests/page/test_browser.py
+
+test: check browser
 	$(BIN)/pytest -q -n 4 --dist worksteal --durations=15 --cov --cov-report=
 	@echo "branch coverage of src, without what tests start as processes: $$($(BIN)/coverage report --format=total) %"
 
@@ -47,6 +60,7 @@ chaos: setup
 	$(BIN)/python benchmarks/soak.py
 	$(BIN)/python benchmarks/fuzz_http.py
 	$(BIN)/python benchmarks/nemesis.py --faults 300
+	$(BIN)/python benchmarks/league_chaos.py --faults 40
 
 mutants: setup
 	$(BIN)/python benchmarks/mutants.py --jobs 2
@@ -85,8 +99,13 @@ bench: setup peers peers-train peers-gateway peers-replay peers-offpolicy
 	$(BIN)/python benchmarks/gateway.py
 	$(BIN)/python benchmarks/replay.py
 	$(BIN)/python benchmarks/offpolicy.py
+	$(BIN)/python benchmarks/league.py
+	$(BIN)/python benchmarks/pool.py
 
+# What leagues reach first: both cores are theirs for the fifteen minutes of Connect Four.
 learn: setup
+	$(BIN)/python benchmarks/board_games.py
+	$(BIN)/python benchmarks/equilibria.py --plot docs --report
 	$(BIN)/python benchmarks/learn.py --jobs 2
 
 clean:

@@ -39,11 +39,11 @@ async def play_episode(client: AsyncGameClient, env: gymnasium.Env, seed: int) -
         answer = await client.tick(json.dumps(body).encode())
 
 
-async def play(url: str, seed: int, returns: list[float], max_episodes: int) -> None:
-    """One pole, until all poles together have played enough."""
+async def play(url: str, seed: int, returns: list[float], max_episodes: int, is_over: asyncio.Event) -> None:
+    """One pole, until all poles together have played enough, or it is over: `wait_for` may miss a cancellation."""
     env = gymnasium.make("CartPole-v1")
     client = AsyncGameClient(url, timeout_s=60.0)
-    while not max_episodes or len(returns) < max_episodes:
+    while not is_over.is_set() and (not max_episodes or len(returns) < max_episodes):
         try:
             returns.append(await play_episode(client, env, seed))
         except errors.RpcError:  # nobody answers, or the session is lost: begin another one
@@ -62,11 +62,17 @@ async def main() -> None:
     args = parser.parse_args()
     url = f"http://{args.host}:{args.port}"
     returns: list[float] = []
+    is_over = asyncio.Event()
     poles = asyncio.gather(
-        *(play(url, args.seed * 1_000_000 + n * 10_000, returns, args.episodes) for n in range(args.games))
+        *(play(url, args.seed * 1_000_000 + n * 10_000, returns, args.episodes, is_over) for n in range(args.games))
     )
-    for stop in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(stop, poles.cancel)
+
+    def stop() -> None:
+        is_over.set()
+        poles.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     with contextlib.suppress(asyncio.CancelledError):
         await poles
     last = returns[-100:]

@@ -204,3 +204,26 @@ def test_a_folder_that_is_a_link_to_nowhere_is_refused_not_waited_for(tmp_path: 
     (tmp_path / "trial").symlink_to(tmp_path / "gone")
     with pytest.raises(FileExistsError), files.hold(tmp_path / "trial" / ".lock", refusal="held"):
         pass
+
+
+def test_json_that_somebody_else_wrote_is_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b'{"a": 1}')
+    assert files.read_json(path) == {"a": 1}
+    for content in (b"[" * 100_000, b"\xff\xfe\x00", b"", b'{"a": '):
+        path.write_bytes(content)
+        with pytest.raises(ValueError):
+            files.read_json(path)
+    path.write_bytes(b"[1, 2]")
+    monkeypatch.setattr(files, "_MAX_JSON_BYTES", 5)
+    with pytest.raises(ValueError, match="longer than 5 bytes"):
+        files.read_json(path)
+
+
+def test_a_fifo_or_a_folder_is_not_opened_as_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("fifo", "."):
+        with pytest.raises(OSError, match="not a regular file"):
+            files.open_regular(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        files.read_json(tmp_path / "nothing")

@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from ludus import fake as fake
     from ludus import launch as launch
+    from ludus import league as league
     from ludus.discovery import name_resolve as name_resolve
     from ludus.envs.games import Games as Games
     from ludus.gateway.actor import Actor as Actor
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from ludus.trial.named.model import RemoteModel as RemoteModel
     from ludus.trial.named.model import get_torch_model_weights as get_torch_model_weights
     from ludus.trial.named.model import set_torch_model_weights as set_torch_model_weights
+    from ludus.trial.named.topic import subscribe as subscribe
+    from ludus.trial.named.topic import topic as topic
     from ludus.trial.named.trainer import RemoteTrainer as RemoteTrainer
     from ludus.trial.named.trainer import all_reduce as all_reduce
     from ludus.trial.named.trainer import rank as rank
@@ -75,10 +78,17 @@ _HOMES = {
     "run_until_asked_to_stop": "ludus.trial.wait",
     "set_torch_model_weights": "ludus.trial.named.model",
     "should_stop": "ludus.trial.named.trainer",
+    "subscribe": "ludus.trial.named.topic",
+    "topic": "ludus.trial.named.topic",
     "train": "ludus.training.api",
     "world_size": "ludus.trial.named.trainer",
 }
-_MODULES = {"fake": "ludus.fake", "launch": "ludus.launch", "name_resolve": "ludus.discovery.name_resolve"}
+_MODULES = {
+    "fake": "ludus.fake",
+    "launch": "ludus.launch",
+    "league": "ludus.league",
+    "name_resolve": "ludus.discovery.name_resolve",
+}
 
 __all__ = ["__version__", *sorted(_HOMES), *sorted(_MODULES)]
 

@@ -23,6 +23,12 @@ How a policy meets an env:
         action = policy(now.obs, now.mask)               # one for each row; ignored where now.active is false
         now = env.step(action)                           # ... .reward, .terminated, .truncated of what was just done
 
+How a search meets the rules of a game:
+
+    state = rules.start(64)                              # 64 boards, a row of integers each
+    obs = rules.observe(state, rules.to_move(state))
+    state, reward, is_over = rules.step(state, action)   # another array: the boards before the move are still there
+
 How an algorithm meets a learner:
 
     policy = Policy(algorithm.policy_spec(env, network)) # a model, and a Head: what its outputs mean as actions
@@ -60,8 +66,21 @@ from numpy.typing import NDArray
 
 from ludus.data.actions import ActionSpec
 from ludus.data.nest import Nest
+from ludus.data.spec import ArraySpec
 
-__all__ = ["EnvSpec", "NameCallback", "Names", "TimeStep", "VectorEnv", "VectorEnvStats", "Watch", "WorkerStatus"]
+__all__ = [
+    "EnvSpec",
+    "HasHeuristic",
+    "HasSymmetries",
+    "NameCallback",
+    "Names",
+    "Rules",
+    "TimeStep",
+    "VectorEnv",
+    "VectorEnvStats",
+    "Watch",
+    "WorkerStatus",
+]
 
 NameCallback = Callable[[str, "str | None"], None]
 """Called with `(name, value)` when a name appears or changes and `(name, None)` when it is gone."""
@@ -247,4 +266,77 @@ class VectorEnv(Protocol):
 
     def close(self) -> None:
         """Let go of everything. May be called twice."""
+        ...
+
+
+@runtime_checkable
+class Rules(Protocol):
+    """A board game: no chance, nothing hidden, one player moves at a time. A search looks ahead in it.
+
+    It is played on N boards at once. A state is a row of integers, all there is to know of one board; only the rules
+    can read it. No method writes into what it is given.
+    """
+
+    name: str
+    num_players: int
+    obs: ArraySpec  # of one player
+    num_actions: int
+    state: ArraySpec  # of one board, int64
+    max_moves: int  # of one game
+
+    def start(self, num: int) -> NDArray[np.int64]:
+        """`[N, ...]` boards before the first move."""
+        ...
+
+    def step(
+        self, state: NDArray[np.int64], action: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
+        """States after a move on each board, rewards `[N, players]`, and which games are over by it.
+
+        Moves are legal, and on boards whose game is not over: the caller makes sure of it.
+        """
+        ...
+
+    def legal(self, state: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """`[N, actions]` what the player to move may do; of a game that is over, anything."""
+        ...
+
+    def to_move(self, state: NDArray[np.int64]) -> NDArray[np.int64]:
+        """`[N]` whose turn it is."""
+        ...
+
+    def observe(self, state: NDArray[np.int64], player: NDArray[np.int64]) -> NDArray[np.float32]:
+        """`[N, ...]` what that player sees of each board."""
+        ...
+
+    def cells(self, state: NDArray[np.int64]) -> NDArray[np.int8]:
+        """`[N, height, width]`, for people: 0 for an empty cell, `1 + player` for a piece. The top row first."""
+        ...
+
+    @property
+    def cell_actions(self) -> NDArray[np.int64]:
+        """`[height, width]` the move that is meant by pointing at a cell; -1: none."""
+        ...
+
+
+@runtime_checkable
+class HasHeuristic(Protocol):
+    """Rules of two players may also guess who is winning: for bots that look only some moves ahead."""
+
+    def heuristic(self, state: NDArray[np.int64]) -> NDArray[np.float32]:
+        """`[N]` how good a board is for the player to move, of games that are not over: less than 1, which is a win,
+        and more than -1. The better for one player, the worse for the other.
+        """
+        ...
+
+
+@runtime_checkable
+class HasSymmetries(Protocol):
+    """Rules whose games look alike in a mirror, or turned: what is learnt from one is learnt from the others."""
+
+    @property
+    def symmetries(self) -> Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Of each symmetry but the identity: `obs[..., places]` and `of_actions[..., actions]` are a flat observation
+        and whatever is known of each action, as they look then.
+        """
         ...

@@ -14,6 +14,7 @@ new folder is a name in its parent, which is synced for the same reason.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import itertools
 import json
@@ -36,6 +37,8 @@ __all__ = [
     "lock",
     "make_folder",
     "move",
+    "open_regular",
+    "read_json",
     "remove_parts",
     "replace",
     "replace_json",
@@ -50,6 +53,7 @@ PUBLIC, PRIVATE = 0o666, 0o600
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 0.002
+_MAX_JSON_BYTES = 1 << 26
 _number = itertools.count()
 _held: set[int] = set()  # descriptors of `hold`
 
@@ -71,6 +75,30 @@ def replace(path: Path, parts: Iterable[Buffer], *, mode: int = PUBLIC, durable:
 def replace_json(path: Path, content: Mapping[str, Any]) -> None:
     """`replace` with an object as JSON that a person can read."""
     replace(path, [(json.dumps(content, indent=2) + "\n").encode()])
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file of a folder that somebody else may have made, to read it.
+
+    Raises `OSError` for what is no regular file: to open a FIFO that nobody writes to would wait forever.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return open(descriptor, "rb")
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file says. Raises `OSError`, and `ValueError` for what is not JSON, too long or too deep."""
+    with open_regular(path) as file:
+        content = file.read(_MAX_JSON_BYTES + 1)
+    if len(content) > _MAX_JSON_BYTES:
+        raise ValueError(f"it is longer than {_MAX_JSON_BYTES} bytes")
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def write(path: Path, fill: Callable[[BinaryIO], None], *, mode: int = PUBLIC, durable: bool = True) -> None:

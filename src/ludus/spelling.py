@@ -105,7 +105,7 @@ _ABSENT = {
 
 _ALGORITHMS = """
 iqn ddpg trpo tqc crossq redq droq ars es her cql
-marwil dreamer dreamerv3 muzero alphazero mappo ippo qmix vdn maddpg ppg pqn reinforce vpg acer acktr
+marwil dreamer dreamerv3 muzero mappo ippo qmix vdn maddpg ppg pqn reinforce vpg acer acktr
 """
 OTHER_ALGORITHMS = frozenset(_ALGORITHMS.split())
 """Algorithms that people know by name and that are not here: none of ours is meant by them."""
@@ -116,6 +116,7 @@ _VARIANTS = {
     **dict.fromkeys(("ppo2", "ppo_clip", "dppo"), "ppo"),
     **dict.fromkeys(("behavior_cloning", "behaviour_cloning", "behavioral_cloning", "imitation", "il"), "bc"),
     **dict.fromkeys(("implicit_q_learning", "implicit_q"), "iql"),
+    **dict.fromkeys(("alpha_zero", "az", "expert_iteration", "gumbel_alphazero"), "alphazero"),
     "a3c": "a2c, or impala for simulators that do not wait",
     **dict.fromkeys(("ddqn", "double_dqn", "nature_dqn", "deep_q"), "dqn, which is double unless --no-double"),
     **dict.fromkeys(("dueling_dqn", "d3qn"), "dqn with --dueling"),

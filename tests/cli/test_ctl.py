@@ -116,6 +116,18 @@ def test_a_worker_is_paused_and_resumed(ctl: Any) -> None:
     assert rows(ctl("monday", "list")[1])["counter/1"][0] == "running"
 
 
+def test_a_worker_is_restarted(ctl: Any) -> None:
+    before = rows(ctl("monday", "list")[1])["counter/0"]
+    assert ctl("monday", "restart", "--workers", "counter/0")[0] == 0
+    deadline = time.monotonic() + 60.0
+    while time.monotonic() < deadline:
+        now = rows(ctl("monday", "list")[1])["counter/0"]
+        if now[0] == "running" and now[1] != before[1]:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{before} is still {now}")
+
+
 def test_settings_are_changed(ctl: Any) -> None:
     assert ctl("monday", "reconfigure", "--workers", "counter/0", "--set", "step=5")[0] == 0
     shown = rows(ctl("monday", "stats")[1])

@@ -13,7 +13,7 @@ from ludus.workers.panel import Outcome
 
 
 def quick_demo(project: Path, *words: str) -> tuple[int, Path]:
-    code = main(["demo", "--quick", "--project", str(project), *words])
+    code = main(["demo", "lander", "--quick", "--project", str(project), *words])
     (folder,) = project.glob("demo-*")
     return code, folder
 
@@ -38,6 +38,19 @@ def test_the_demo_stops_in_time_and_can_be_gone_on_with(
     assert f"ludus resume {folder.name}" in capsys.readouterr().out
     assert list((folder / "checkpoints").glob("*.ludus"))
     assert not (folder / "result.json").exists()
+
+
+def test_the_demo_of_a_league_ends_by_itself_where_nobody_sits_at_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--quick", "--seconds", "0.2", "--project", str(tmp_path)]) == 0
+    (folder,) = tmp_path.glob("demo-*")
+    out, err = capsys.readouterr()
+    assert f"/trials/{folder.name}\n" in err  # the page
+    assert "The strongest now:" in out
+    for command in ("play", "dashboard", "league board:tic_tac_toe --trial"):
+        assert f"ludus {command} " in out
+    assert (folder / "result.json").exists()
 
 
 def test_the_lesson_of_the_demo_is_one_that_can_be_configured() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import subprocess
@@ -182,3 +183,9 @@ def test_a_long_recursion_is_cut_short() -> None:
         lines = error_report.report(error).splitlines()
     assert len(lines) < 12
     assert lines[-1].endswith('raise ValueError("deep")')
+
+
+def test_a_full_disk_is_reported_with_what_is_kept_and_what_to_do() -> None:
+    reported = error_report.report(OSError(errno.ENOSPC, "No space left on device", "trials/a/x"))
+    assert "trials/a/x" in reported
+    assert "free some space" in reported

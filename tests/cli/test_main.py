@@ -46,9 +46,15 @@ def test_an_unknown_option_is_an_error(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("words", "module", "said"),
     [
-        (["demo"], "Box2D", "box2d is not installed. Install it with: pip install 'ludus[train]'"),
-        (["demo", "--quick"], "pygame", "pygame is not installed. Install it with: pip install 'ludus[train]'"),
-        (["demo", "--quick"], "matplotlib", "pip install 'ludus[train]'"),
+        (["demo", "lander"], "Box2D", "box2d is not installed. Install it with: pip install 'ludus[train]'"),
+        (
+            ["demo", "lander", "--quick"],
+            "pygame",
+            "pygame is not installed. Install it with: pip install 'ludus[train]'",
+        ),
+        (["demo", "lander", "--quick"], "matplotlib", "pip install 'ludus[train]'"),
+        (["demo"], "openskill", "openskill is not installed. Install it with: pip install 'ludus[league]'"),
+        (["demo"], "htpy", "htpy is not installed. Install it with: pip install 'ludus[page]'"),
         (["serve", "t"], "httptools", "httptools is not installed. Install it with: pip install 'ludus[serve]'"),
         (["serve", "t"], "uvloop", "pip install 'ludus[serve]'"),
         (["serve", "t"], "torch", "pip install 'ludus[train]'"),

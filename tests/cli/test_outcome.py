@@ -20,7 +20,7 @@ class Ended:
 
 
 def _follow(start: Any, *, project: Path, trial: str | None = None, is_json: bool = False) -> int:
-    args = argparse.Namespace(json=is_json)
+    args = argparse.Namespace(json=is_json, page=False, page_port=None)
     return outcome.follow(start, args, total_steps=10_000, project=str(project), trial=trial)
 
 

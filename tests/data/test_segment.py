@@ -23,6 +23,7 @@ def make(num_rows: int, *, version: int, seed: int = 0, num_steps: int = 4) -> S
         action=Discrete(2),
         state=ArraySpec((5,), np.float32),
         has_mask=True,
+        extra=ArraySpec((2,), np.float32),
     )
     for leaf in nests.leaves(segment.to_nest()):
         if leaf is not None:
@@ -56,7 +57,9 @@ def test_only_steps_at_which_a_row_acts_count_and_the_last_observation_is_no_ste
     assert segment.num_active == 2
 
 
-@pytest.mark.parametrize("name", ["obs", "first", "active", "action", "logp", "terminated", "mask", "version", "state"])
+@pytest.mark.parametrize(
+    "name", ["obs", "first", "active", "action", "logp", "terminated", "mask", "version", "state", "extra"]
+)
 def test_what_has_other_axes_is_no_segment(name: str) -> None:
     nest = make(2, version=0).to_nest()
     assert Segment.from_nest(nest).num_rows == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import ludus
 from ludus import core, discovery, errors
 from ludus.discovery import name_resolve
 
@@ -41,7 +42,9 @@ def test_a_url_that_makes_no_sense_is_answered_with_what_would(url: str, says: s
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "ludus.discovery.redis", raising=False)
+    for module in ("ludus.discovery.redis", "ludus.redis_server"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.delattr(ludus, "redis_server", raising=False)  # `from ludus import` looks there first
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(errors.MissingExtra, match=r"pip install 'ludus\[redis\]'"):
         discovery.connect("redis://localhost")

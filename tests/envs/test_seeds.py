@@ -3,6 +3,7 @@
 import numpy as np
 
 from ludus import envs
+from ludus.envs.seeds import derived, derived_arrays
 
 
 def beginnings(seed):
@@ -24,3 +25,10 @@ def test_no_two_episodes_begin_alike_and_the_same_seed_begins_them_the_same():
     assert len(set(one)) == len(one)
     assert one == same
     assert not set(one) & set(other)
+
+
+def test_seeds_of_many_paths_at_once_are_those_of_each():
+    env, episode = np.array([0, 1, 5, 2**40]), np.array([7, 0, 3, 1])
+    for seed in (0, 1, 2**63, -1):
+        each = [derived(seed, *path, 4) for path in zip(env.tolist(), episode.tolist(), strict=True)]
+        assert derived_arrays(seed, env, episode, 4).tolist() == each

@@ -17,6 +17,22 @@ import torch
 
 from ludus.training import api as training
 
+SLOW_ENV = """
+import time
+
+import gymnasium
+
+
+class Slow(gymnasium.Wrapper):
+    def step(self, action):
+        time.sleep(0.0005)
+        return super().step(action)
+
+
+def make():
+    return Slow(gymnasium.make("CartPole-v1"))
+"""
+
 torch.set_num_threads(1)
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["ludus.experiment.wiring", "ludus.training.api", "gymnasium"])
@@ -47,6 +63,12 @@ def _die_at_write(number: int) -> None:
         replace(source, target, **options)
 
     os.replace = dying
+
+
+def slow_cartpole(folder: Path) -> str:
+    """CartPole whose runs last longer than it takes to show their progress, however fast the machine is."""
+    (folder / "slow_cartpole.py").write_text(SLOW_ENV)
+    return f"{folder / 'slow_cartpole.py'}:make"
 
 
 def wait_until(is_so: Callable[[], object], *, timeout_s: float = 60.0) -> None:

@@ -100,11 +100,11 @@ def test_async_goes_on_without_those_killed_and_counts_everything_once(
 def test_sync_waits_for_a_simulator_that_was_killed_and_goes_on(tmp_path: Path) -> None:
     on_progress, killed = killer(tmp_path / "run", "simulator/1")
     run = training.train(
-        "ppo", "CartPole-v1", on_progress=on_progress, project=str(tmp_path), trial="run",
-        **{**SMALL, "simulators": 2, "steps": 30_000},
+        "ppo", runs.slow_cartpole(tmp_path), on_progress=on_progress, project=str(tmp_path), trial="run",
+        **{**SMALL, "simulators": 2, "steps": 12_000},
     )  # fmt: skip
     assert killed == ["simulator/1"]
-    assert run.result["steps"] >= 30_000
+    assert run.result["steps"] >= 12_000
     assert max(line.get("count/simulators_lost", 0) for line in read_metrics(run.trial_dir)) >= 1
 
 

@@ -200,8 +200,14 @@ def test_an_actor_is_tested_with_a_fake_model_and_the_game_sees_its_version() ->
 
 def test_a_fake_model_is_cloned_as_a_real_one() -> None:
     model = fake.FakeModel("policy", {"logits": ArraySpec((3,), np.float32)}, step=5)
-    clone = model.clone(2)
-    assert (clone.name, clone.step, model.clone(name="rival").name) == ("policy-2", 0, "rival")
+    model.publish_weights(tag="champion")
+    clone = model.clone(5)
+    assert (clone.name, clone.step, model.clone(name="rival").name) == ("policy-5", 5, "rival")
+    assert [model.clone(step).step for step in (-1, 99, "champion", "latest")] == [6] * 4
+    with pytest.raises(errors.DataError, match="no version at or before 4"):
+        model.clone(4)
+    with pytest.raises(errors.DataError, match="no tag 'nobody'"):
+        model.clone("nobody")
     validate(asyncio.run(clone.forward_version("latest", 1)), {"logits": ArraySpec((3,), np.float32)})
 
 

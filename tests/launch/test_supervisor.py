@@ -586,3 +586,51 @@ def test_crashes_that_are_alike_are_not_logged_in_full_again(caplog: pytest.LogC
     assert "32 times so far" in caplog.text
     assert sum("crashed" in record.message for record in caplog.records) <= 8
     assert sum(event.kind is EventKind.CRASHED for event in stage.events) == 40
+
+
+def test_a_worker_that_is_asked_to_restart_exits_and_is_started_again_at_once() -> None:
+    stage = Stage(task("a", max_restarts=1))
+    stage.step()
+    for _ in range(3):  # more than its policy allows of crashes
+        stage.supervisor.request_restart("a/0")
+        stage.up["a/0"].end(EXITED)
+        stage.step()
+        stage.step()
+        assert stage.phases() == {"a/0": Phase.RUNNING}
+    assert stage.calls == ["ask a/0"] * 3
+    assert stage.supervisor.records()[0].restarts == 3
+
+
+def test_a_worker_that_does_not_leave_for_its_restart_is_killed() -> None:
+    stage = Stage(task("a"))
+    stage.step()
+    stage.supervisor.request_restart("a/0")
+    stage.step(4.9)
+    assert stage.calls == ["ask a/0"]
+    stage.step(0.2)
+    assert stage.calls == ["ask a/0", "kill a/0"]
+    stage.up["a/0"].end(KILLED)
+    stage.step()
+    stage.step()
+    assert stage.phases() == {"a/0": Phase.RUNNING}
+
+
+def test_a_worker_whose_end_ends_the_run_cannot_be_restarted() -> None:
+    stage = Stage(task("a", max_restarts=0))
+    stage.step()
+    with pytest.raises(errors.ProgramError, match="max_restarts=0, so the run ends with it"):
+        stage.supervisor.request_restart("a/0")
+    with pytest.raises(errors.ProgramError, match="no worker 'b/0'"):
+        stage.supervisor.request_restart("b/0")
+    assert stage.calls == []
+
+
+def test_a_restart_does_not_hold_up_the_end_of_a_run() -> None:
+    stage = Stage(task("a"))
+    stage.step()
+    stage.supervisor.request_restart("a/0")
+    stage.supervisor.request_stop(grace_s=5.0, why="asked")
+    stage.up["a/0"].end(EXITED)
+    stage.step()
+    assert stage.phases() == {"a/0": Phase.EXITED}
+    assert stage.supervisor.ended.is_set()

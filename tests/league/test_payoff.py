@@ -92,6 +92,7 @@ def test_few_games_say_nothing() -> None:
     payoff = Payoff(min_games=3)
     play(payoff, "a", "b", scores=(1.0, 0.0), times=2)
     assert payoff.win_rate("a", "b") == 0.5
+    np.testing.assert_array_equal(payoff.matrix(["a", "b"]), np.full((2, 2), 0.5))
     play(payoff, "a", "b", scores=(1.0, 0.0))
     assert payoff.win_rate("a", "b") == 1.0
     np.testing.assert_array_equal(payoff.matrix(["a", "b", "c"]), [[0.5, 1.0, 0.5], [0.0, 0.5, 0.5], [0.5, 0.5, 0.5]])
@@ -138,3 +139,26 @@ def test_settings_that_make_no_sense_are_refused() -> None:
             Payoff(**settings)
     with pytest.raises(DataError, match="no players"):
         Payoff().begin("m", ())
+
+
+def test_mean_scores_are_by_side_and_no_side_counts_more_than_another() -> None:
+    payoff = Payoff()
+    play(payoff, "a", "b", scores=(4.0, -4.0), times=3)
+    play(payoff, "b", "a", scores=(1.0, -1.0))
+    assert payoff.mean_score("a", "b", side=0) == 4.0
+    assert payoff.mean_score("a", "b", side=1) == -1.0
+    assert payoff.mean_score("a", "b") == 1.5
+    assert payoff.score_matrix(["a", "b", "c"]).tolist() == [[0.0, 1.5, 0.0], [-1.5, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    assert payoff.score_matrix([]).shape == (0, 0)
+
+
+def test_scores_decay_and_are_saved_and_old_files_have_a_point_for_a_win() -> None:
+    payoff = Payoff(decay=0.5)
+    play(payoff, "a", "b", scores=(8.0, -8.0))
+    play(payoff, "a", "b", scores=(2.0, -2.0))
+    assert payoff.mean_score("a", "b") == pytest.approx(4.0)
+    again = Payoff(decay=0.5)
+    again.restore(data.decode(data.encode(payoff.save())))
+    assert again.mean_score("b", "a") == pytest.approx(-4.0)
+    again.restore({"counts": [["a", "b", 0, 3.0, 0.0, 1.0]], "in_flight": {}})
+    assert again.mean_score("a", "b") == 0.5

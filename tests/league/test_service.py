@@ -15,9 +15,10 @@ import pytest
 from ludus.clock import FakeClock
 from ludus.errors import ConfigError, DataError, LudusError
 from ludus.league.league import LeagueSettings
-from ludus.league.players import Player
+from ludus.league.players import Player, player_to_nest
 from ludus.league.roles import DEFAULT_RULES, RoleRules, SnapshotRule
-from ludus.league.service import LeagueService, player_to_nest
+from ludus.league.service import LeagueService
+from ludus.league.view import read_view
 
 PLAYERS = (Player("main", model="net"), Player("exploiter", role="league_exploiter"), Player("bot", role="bot"))
 SETTINGS = LeagueSettings(
@@ -90,6 +91,103 @@ def test_a_match_that_nobody_reports_is_aborted(tmp_path: Path) -> None:
     assert not service.report_result(lost["id"], [1.0, 0.0])
     assert service.report_result(late["id"], [1.0, 0.0])
     assert service.statistics()["num_expired"] == 1
+    old = service.request_match("main")
+    service.close()
+    again = make(tmp_path, match_timeout_s=60.0, clock=clock)
+    clock.advance(61.0)
+    again.request_match("main")
+    assert not again.report_result(old["id"], [1.0, 0.0]), "it was in flight before, too"
+    again.close()
+
+
+def test_matches_of_a_process_that_still_calls_last_longer_but_not_for_ever(tmp_path: Path) -> None:
+    clock = FakeClock()
+    service = make(tmp_path, match_timeout_s=60.0, clock=clock)
+    slow, lost = service.request_matches("main", 1, "sim/0")[0], service.request_matches("main", 1, "sim/1")[0]
+    leaked = service.request_matches("main", 1, "sim/0")[0]
+    for _ in range(3):
+        clock.advance(50.0)
+        service.keep("sim/0")
+    service.request_match("main")
+    assert not service.report_result(lost["id"], [1.0, 0.0]), "its process is silent"
+    assert service.report_result(slow["id"], [1.0, 0.0])
+    slow, *others = service.request_matches("main", 4, "sim/2")
+    for reported in others:
+        clock.advance(50.0)
+        service.report_result(reported["id"], [1.0, 0.0])
+        service.request_match("main")
+    assert service.report_result(slow["id"], [1.0, 0.0]), "a report is a call, too"
+    for _ in range(7):
+        clock.advance(50.0)
+        assert service.request_matches("main", 1, "sim/0")
+    assert not service.report_result(leaked["id"], [1.0, 0.0]), "who asked for it may never have got it"
+    service.close()
+
+
+def test_many_changes_of_the_rules_are_kept_as_one(tmp_path: Path) -> None:
+    service = make(tmp_path, segment_bytes=2_000)
+    for number in range(200):
+        share = 1.0 + number
+        service.update_config({"decay": 0.5, "roles": {"main": {"share": share, "matchmaking": "uniform"}}})
+    service.update_config({"roles": {"main": {"matchmaking": {"self_play": {"share": 1, "least": 0.4}}}}})
+    service.update_config({"roles": {"main_exploiter": {"targets": "fixed", "snapshot": {"timeout_steps": 400}}}})
+    found = service.league.settings
+    assert service._change == {
+        "decay": 0.5,
+        "roles": {
+            "main": {"share": 200.0, "matchmaking": {"self_play": {"share": 1, "least": 0.4}}},
+            "main_exploiter": {"targets": "fixed", "snapshot": {"timeout_steps": 400}},
+        },
+    }
+    for wrong, said in (
+        ({"roles": {"main": {"matchmaking": {"self_play": {"least": 0.4}}}}}, "no share"),
+        ({"roles": {"main": {"matchmaking": {"pfsp": {"share": 1, "weighting": 2}}}}}, "weighting"),
+        ({"roles": {"main": {"targets": "mains"}}}, "main"),
+        ({"decay": float("nan")}, "must be a number"),
+        ({"decay": 0}, "at most 1"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            service.update_config(wrong)
+    service.close()
+    again = make(tmp_path)
+    assert again.league.settings == found
+    again.close()
+
+
+def test_a_change_is_in_the_snapshot_that_it_causes(tmp_path: Path) -> None:
+    service = make(tmp_path, segment_bytes=1)
+    service.update_config({"decay": 0.5})
+    service._log.wait()
+    assert not list(tmp_path.glob("00000001.log")), "what is left is the snapshot"
+    service.close()
+    again = make(tmp_path)
+    assert again.league.settings.decay == 0.5
+    again.close()
+
+
+def test_a_change_that_does_not_fit_other_settings_is_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = make(tmp_path)
+    service.update_config({"roles": {"main": {"snapshot": {"min_steps": 250}}}})
+    service.close()
+    rules = RoleRules(matchmaking=DEFAULT_RULES["main"].matchmaking, snapshot=SnapshotRule(timeout_steps=100))
+    again = LeagueService(tmp_path, LeagueSettings(rules={"main": rules}), seed=1)
+    assert "does not fit" in caplog.text
+    assert again.league.settings.rules["main"].snapshot == SnapshotRule(timeout_steps=100)
+    again.close()
+    with pytest.raises(ConfigError, match="same teams"):
+        LeagueService(tmp_path, LeagueSettings(num_sides=4, teams=((0, 1), (2, 3))), seed=1)
+
+
+def test_what_a_person_changes_is_seen_at_once(tmp_path: Path) -> None:
+    service = make(tmp_path)
+    service.add_player(player_to_nest(Player("second")))
+    service.promote("main")
+    view = read_view(tmp_path / "view.json")
+    assert view is not None
+    assert "second" in {player["name"] for player in view["players"]}
+    assert view["champion"] == "main"
     service.close()
 
 
@@ -142,6 +240,67 @@ def test_what_is_no_name_no_player_and_no_score_never_reaches_the_log(tmp_path: 
     service.close()
     again = make(tmp_path)
     assert again.report_result(match["id"], [1.0, 0.0])
+    again.close()
+
+
+def test_a_series_counts_each_of_its_games_and_is_reported_once(tmp_path: Path) -> None:
+    service = make(tmp_path)
+    first, second, empty = service.request_matches("main", 3, "sim/0")
+    results = [[first["id"], [[1.0, -1.0], [0.0, 0.0]]], [second["id"], [[-1.0, 1.0]]], [empty["id"], []]]
+    with pytest.raises(DataError, match="nothing was counted"):
+        service.report_series([results[0], [second["id"], [[1.0]]]])
+    with pytest.raises(DataError, match="no result"):
+        service.report_series([[first["id"]]])
+    assert service.report_series(results) == [True, True, False]
+    assert service.report_series(results) == [False, False, False]
+    assert [played.games for played in service.league.recent] == [((1.0, -1.0), (0.0, 0.0)), ((-1.0, 1.0),)]
+    assert service.league.num_games == 3
+    history = {name: len(points) for name, points in service.league.history.items()}
+    service.close()
+    again = make(tmp_path)
+    assert {name: len(points) for name, points in again.league.history.items()} == history
+    assert again.league.num_games == 3
+    again.close()
+
+
+def test_what_a_process_was_playing_is_aborted_when_it_is_started_again(tmp_path: Path) -> None:
+    service = make(tmp_path)
+    lost = [*service.request_matches("main", 2, "sim/0"), service.request_named(["main", "bot"], "sim/0")]
+    other = service.request_evaluation(["main", "bot"], "sim/1")
+    service.close()
+    again = make(tmp_path)
+    assert again.release("sim/0") == 3
+    assert again.release("sim/0") == 0
+    assert again.report_series([[each["id"], [[1.0, 0.0]]] for each in lost]) == [False] * 3
+    assert again.report_result(other["id"], [1.0, 0.0])
+    again.close()
+
+
+@pytest.mark.parametrize("segment_bytes", [16 << 20, 500])
+def test_rules_change_while_it_runs_and_stay_changed(tmp_path: Path, segment_bytes: int) -> None:
+    service = make(tmp_path, segment_bytes=segment_bytes)
+    service.update_config({"min_games": 3, "roles": {"main": {"matchmaking": "uniform", "share": 2}}})
+    service.update_config({"roles": {"main": {"snapshot": {"timeout_steps": 50}}}})
+    for wrong, said in (
+        ({"min_game": 3}, "min_games"),
+        ({"roles": {"mains": {}}}, "main"),
+        ({"roles": {"main": {"matchmaking": {"pfspp": 1}}}}, "pfsp"),
+        ({"roles": {"main": {"share": 0}}}, "more than 0"),
+        ({"roles": {"main": {"snapshot": {"timeout": 3}}}}, "timeout_steps"),
+        ({"num_sides": 3}, "2 sides"),
+        ("faster", "by name"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            service.update_config(wrong)  # type: ignore[arg-type]
+    play(service, 5)
+    found = service.league.settings
+    assert service.request_match("main")["players"] != [player_to_nest(PLAYERS[0])] * 2, "uniform: never itself"
+    service.close()
+    again = make(tmp_path)
+    assert again.league.settings == found
+    assert found.min_games == 3
+    assert found.rules["main"].share == 2
+    assert found.rules["main"].snapshot == SnapshotRule(timeout_steps=50)
     again.close()
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import ludus
-from ludus import errors
+from experiment import runs
+from ludus import errors, files
 from ludus.experiment.config import MAX_SEED
 from ludus.program.lock import LOCK_FILE, driving
 
@@ -133,23 +134,6 @@ def test_a_folder_that_is_deleted_while_it_trains_costs_neither_the_result_nor_t
     assert ludus.resume("mine", project=str(tmp_path)).result == run.result
 
 
-SLOW_ENV = """
-import time
-
-import gymnasium
-
-
-class Slow(gymnasium.Wrapper):
-    def step(self, action):
-        time.sleep(0.0005)  # a run lasts longer than it takes to show its progress, however fast the machine is
-        return super().step(action)
-
-
-def make():
-    return Slow(gymnasium.make("CartPole-v1"))
-"""
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("algorithm", "more"),
@@ -167,9 +151,8 @@ def test_nor_does_it_where_the_run_is_spread(
             folder.rename(tmp_path / "deleted")  # at once: to a folder that is being emptied, its processes still write
             shutil.rmtree(tmp_path / "deleted")
 
-    (tmp_path / "slow.py").write_text(SLOW_ENV)
     settings = {**SMALL, "steps": 6_000, **more}
-    env = f"{tmp_path / 'slow.py'}:make"
+    env = runs.slow_cartpole(tmp_path)
     run = ludus.train(algorithm, env, project=str(tmp_path), trial="mine", on_progress=delete, **settings)
     assert deleted_at
     assert deleted_at[0] < 6_000
@@ -204,15 +187,15 @@ def test_a_result_is_returned_even_if_nothing_can_be_written_any_more(
 def test_a_result_that_cannot_be_read_now_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"steps": 300, "num_envs": 8, "num_steps": 32, "eval_episodes": 0, "threads": 1}
     run = ludus.train("ppo", "CartPole-v1", project=str(tmp_path), trial="mine", **settings)
-    path, read = run.trial_dir / "result.json", Path.read_text
+    path, read = run.trial_dir / "result.json", files.read_json
 
-    def fail(self: Path, *args: Any, **kwargs: Any) -> str:
-        if self.name == path.name:
+    def fail(file: Path) -> Any:
+        if file.name == path.name:
             raise OSError(errno.EMFILE, "Too many open files")
-        return read(self, *args, **kwargs)
+        return read(file)
 
     with monkeypatch.context() as busy:
-        busy.setattr(Path, "read_text", fail)
+        busy.setattr(files, "read_json", fail)
         with pytest.raises(OSError, match="Too many open files"):
             ludus.resume(run.trial_dir)
     assert ludus.resume(run.trial_dir).result == run.result

@@ -10,11 +10,9 @@ From any shell that can read the trial's folder and reach its workers.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import re
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,9 +20,8 @@ from rich import box, text
 from rich.console import Console
 from rich.table import Table
 
-from ludus import discovery, errors
-from ludus.discovery import names as naming
-from ludus.launch import status as launch_status
+from ludus import errors, spelling
+from ludus.trial.control import control
 from ludus.trial.find import find
 from ludus.workers import panel as panels
 
@@ -36,11 +33,10 @@ _COMMANDS = {
     "stats": "each worker's metrics",
     "pause": "go on answering, but do no work",
     "resume": "end a pause",
+    "restart": "exit and be started again by the driver; uses up no restarts",
     "reconfigure": "change settings given by --set",
     "exit": "finish and go; a worker that was asked is not started again",
 }
-_LOOK_EVERY_S = 0.05
-_BUSY_S = 0.5  # a worker that has been in one thing for so long is not asked how it is
 _COLUMNS = {  # what is shown of an answer, beside the worker; metrics: everything else in it
     "list": ("status", "pid", "uptime_s"),
     "ping": ("status", "pid", "uptime_s", "since_poll_s"),
@@ -68,19 +64,17 @@ def run(args: argparse.Namespace) -> int:
         print("ludus ctl: reconfigure needs --set KEY=VALUE, and nothing else takes it", file=sys.stderr)
         return 2
     folder = find(args.trial, project=args.project)
-    trial = folder.load()
-    if not trial.is_live:
-        raise errors.ProgramError(f"trial {trial.trial!r} is not running: {trial.ended or 'its driver is gone'}.")
-    with contextlib.ExitStack() as stack:
-        names = stack.enter_context(contextlib.closing(discovery.connect(trial.names_url)))
-        panel = panels.WorkerControlPanel(trial.experiment, trial.trial, names=names, secret=trial.secret)
-        stack.callback(panel.close)
-        there = panel.auto_connect()
-        chosen = _choose(there, args.workers)
-        known = launch_status.ask_driver(trial.experiment, trial.trial, names=names, secret=trial.secret)
-        outcomes = _ask(panel, chosen, args, known)
-        if args.action == "exit":
-            outcomes = [_left(panel, outcome, time.monotonic() + args.timeout) for outcome in outcomes]
+    with control(folder) as workers:
+        there = workers.there()
+        known = workers.known()
+        # who is on its way up or hung has no name, and can be restarted all the same
+        chosen = _choose({*there, *known} if args.action == "restart" else there, args.workers)
+        if args.action == "restart":
+            outcomes = workers.restart(chosen, timeout_s=args.timeout)
+        else:
+            command = "ping" if args.action == "list" else args.action
+            kwargs = {"config": dict(args.settings)} if args.settings else {}
+            outcomes = workers.ask(command, chosen, kwargs, timeout_s=args.timeout, known=known)
     absent = {}
     if args.action == "list":
         absent = {
@@ -95,60 +89,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _choose(workers: Iterable[str], regex: str | None) -> list[str]:
     return [worker for worker in sorted(workers) if regex is None or re.fullmatch(regex, worker)]
-
-
-def _ask(
-    panel: panels.WorkerControlPanel,
-    chosen: Sequence[str],
-    args: argparse.Namespace,
-    known: Mapping[str, Mapping[str, Any]],
-) -> list[panels.Outcome]:
-    """One outcome for each worker. `known`: what their driver knows of them, whose word counts for those that are busy.
-
-    A busy worker answers when it has finished what it does; its heartbeat does not wait for that.
-    """
-    command = "ping" if args.action == "list" else args.action
-    kwargs = {"config": dict(args.settings)} if args.settings else {}
-    busy = {worker for worker in chosen if known.get(worker, {}).get("busy_s", 0.0) >= _BUSY_S}
-    asked = [worker for worker in chosen if command != "ping" or worker not in busy]
-    outcomes = panel.group_request(
-        command, worker_names=asked, worker_kwargs=[kwargs] * len(asked), timeout=args.timeout
-    )
-    by_name = {outcome.worker: outcome for outcome in outcomes}
-    return [_judge(worker, by_name.get(worker), known.get(worker), command) for worker in chosen]
-
-
-def _judge(
-    worker: str, outcome: panels.Outcome | None, known: Mapping[str, Any] | None, command: str
-) -> panels.Outcome:
-    """An answer as it is; of a worker that gave none, what its driver knows: one that is busy has not failed."""
-    if outcome is not None and (known is None or not isinstance(outcome.error, errors.DeadlineExceeded)):
-        return outcome
-    assert known is not None
-    if command in ("ping", "stats"):
-        return panels.Outcome(worker, {"status": known["status"], "pid": known["pid"]})
-    return panels.Outcome(
-        worker,
-        error=errors.DeadlineExceeded(
-            f"no answer in time: it is {known['status']}, and takes commands when it has finished that. The command "
-            "may still be carried out"
-        ),
-    )
-
-
-def _left(panel: panels.WorkerControlPanel, outcome: panels.Outcome, until: float) -> panels.Outcome:
-    """A worker that exited before its answer was sent has obeyed, too."""
-    while isinstance(outcome.error, (errors.Unreachable, errors.OutcomeUnknown)):
-        try:
-            is_there = outcome.worker in panel.auto_connect()
-        except errors.DiscoveryError:  # the name service left with the last of them
-            is_there = False
-        if not is_there:
-            return panels.Outcome(outcome.worker)
-        if time.monotonic() >= until:
-            break
-        time.sleep(_LOOK_EVERY_S)
-    return outcome
 
 
 def _why_none(there: Sequence[str], regex: str | None) -> str:
@@ -200,7 +140,7 @@ def _show(value: object) -> str:
 
 def _command(word: str) -> str:
     if word not in _COMMANDS:
-        raise argparse.ArgumentTypeError(f"there is no {word!r}. {naming.nearest(word, _COMMANDS)}")
+        raise argparse.ArgumentTypeError(f"there is no {word!r}. {spelling.nearest(word, _COMMANDS)}")
     return word
 
 

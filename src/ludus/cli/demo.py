@@ -1,5 +1,7 @@
-"""`ludus demo`: a lunar lander learns to land, in less than two minutes; before and after are shown and saved.
+"""`ludus demo`: a league of Connect Four on a page; or a lunar lander learns to land, before and after are saved.
 
+ludus demo                  # two minutes, then play against the champion: demo_league.py
+ludus demo lander           # less than two minutes
 ludus demo --calls          # ten seconds of workers calling each other, with one killed on purpose and coming back
 """
 
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from ludus.cli import options, outcome, watch
+from ludus.cli import demo_league, options, outcome, watch
 from ludus.cli.extras import expect_installed
 from ludus.command_line import command_line, project_words, trial_command
 from ludus.telemetry import progress
@@ -79,11 +81,15 @@ class TimeIsUp(KeyboardInterrupt):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--quick", action="store_true", help="a few seconds of CartPole-v1 instead of the lander")
+    parser.add_argument("what", nargs="?", choices=("league", "lander"), default="league", help="default: league")
+    parser.add_argument(
+        "--quick", action="store_true", help="some seconds: of tic-tac-toe, or of CartPole-v1 instead of the lander"
+    )
     parser.add_argument("--calls", action="store_true", help="workers calling each other, with one killed on purpose")
     parser.add_argument(
         "--seconds", metavar="S", type=float,
-        help=f"how long it learns at most (default: {_LANDER.seconds:g}); with --calls, how long in all ({_CALLS_S:g})",
+        help=f"how long it learns at most (default: {demo_league.SECONDS:g}, the lander {_LANDER.seconds:g}); "
+        f"with --calls, how long in all ({_CALLS_S:g})",
     )  # fmt: skip
     parser.add_argument("--seed", metavar="N", type=int, default=1, help="random seed (default: 1)")
     options.add_project(parser)
@@ -94,6 +100,8 @@ def run(args: argparse.Namespace) -> int:
         from ludus.cli import demo_calls
 
         return demo_calls.run(project=args.project, seconds=args.seconds or _CALLS_S)
+    if args.what == "league":
+        return demo_league.run(args)
     lesson = _CART if args.quick else _LANDER
     expect_installed("torch", "gymnasium", "matplotlib", "PIL", "pygame", extra="train")
     if not args.quick:

@@ -7,6 +7,7 @@ LUDUS_TRACEBACK is set.
 
 from __future__ import annotations
 
+import errno
 import functools
 import logging
 import os
@@ -69,6 +70,8 @@ def user_frames(error: BaseException) -> list[Frame]:
 def report(error: BaseException) -> str:
     """An error for a person: its text, without tracebacks but for the lines of the user's own files."""
     text = str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        text += ". What was whole on disk is kept: free some space, and go on with the same command, or ludus resume"
     if os.environ.get(_VARIABLE):
         return text + "\n" + "".join(traceback.format_exception(error)).rstrip()
     frames = _last([str(frame) for frame in user_frames(error)])

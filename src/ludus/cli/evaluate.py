@@ -9,7 +9,7 @@ import argparse
 import json
 from dataclasses import asdict, dataclass
 
-from ludus.cli import options, outcome
+from ludus.cli import league_trials, options, outcome
 from ludus.experiment import results
 from ludus.experiment.config import MAX_SEED
 from ludus.options import option
@@ -23,6 +23,7 @@ class _Episodes:
     episodes: int = option(100, help="number of episodes to play", minimum=1)
     seed: int = option(0, help="seed of the environments", minimum=0, maximum=MAX_SEED)
     max_steps: int | None = option(None, help="steps of an episode; none: as the trial has it", minimum=1)
+    search: int = option(0, help="simulations of a tree search before each move, in board games; 0: none", minimum=0)
     greedy: bool = option(True, help="play the most likely action instead of a sample")
     env_args: str = option("{}", help="arguments of the environment, over those of the trial's evaluation, as JSON")
 
@@ -38,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     folder = find(args.trial, project=args.project).path
+    if args.env is None:
+        league_trials.refuse_league(folder)
     from ludus.training import api as training  # brings torch
 
     chosen = asdict(_Episodes()) | options.given_options(args, _Episodes())

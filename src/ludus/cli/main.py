@@ -41,11 +41,17 @@ _COMMANDS = {
     "rollback": _Command("rollback", "have new sessions play what they played before the last promotion"),
     "replay": _Command("replay", "play recorded sessions again through today's code and compare"),
     "dataset": _Command("dataset", "make episodes into data to learn from: recordings, play, Minari", reads_words=True),
+    "league": _Command(
+        "league", "a population that trains against itself: ludus league board:connect_four", reads_words=True
+    ),
+    "arena": _Command("arena", "everybody against everybody: ludus arena A B C --games 200"),
+    "dashboard": _Command("dashboard", "a page that shows the trials of a project as they go on, in a browser"),
+    "play": _Command("play", "a board in a browser: play against a league, or against a trained policy"),
     "ctl": _Command("ctl", "look at and command the workers of a running trial"),
     "fake-actor": _Command("fake_actor", "a server that answers a game before there is an agent"),
     "fake-game": _Command("fake_game", "games that play at once against a server, and what that cost"),
     "conformance": _Command("conformance", "check a server against the game protocol, rule by rule"),
-    "demo": _Command("demo", "a lander learns to land in under two minutes: before, after, learning curve"),
+    "demo": _Command("demo", "two minutes of a Connect Four league on a page, then play against its champion"),
 }
 
 
@@ -78,6 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except options.ParserExit as end:  # it has said why
         return int(end.code or 0)
     except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # by rich: who reads what is printed has seen enough
+            return 1
         return _exited(command, end.code)
     except (errors.LudusError, OSError) as error:
         print(f"ludus {command}: {error_report.report(error)}", file=sys.stderr)

@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from ludus import errors
+from ludus.cli import page_options
 from ludus.command_line import trial_command
 from ludus.experiment import results
 from ludus.telemetry import progress
@@ -36,6 +38,7 @@ class Run(Protocol):
 
 def add_arguments(parser: Any) -> None:
     parser.add_argument("--json", action="store_true", help="end with one line of JSON on standard output")
+    page_options.add_page(parser)
 
 
 def follow(
@@ -53,8 +56,13 @@ def follow(
     of training is one of clipped rewards, and is labelled so.
     """
     began = time.time()
+    path = "/newest" if trial is None else f"/trials/{quote(Path(trial).name)}"
+    shown_project = str(Path(trial).parent) if trial is not None and Path(trial).is_absolute() else project
     try:
-        with progress.Progress(total_steps, return_label="clipped return" if is_clipped else "return") as shown:
+        with (
+            page_options.page_beside(shown_project, path, is_wanted=args.page, port=args.page_port),
+            progress.Progress(total_steps, return_label="clipped return" if is_clipped else "return") as shown,
+        ):
             result = start(shown.update, shown.status).result
     except KeyboardInterrupt:
         print(_stopped(_find(project, trial, began=began)), file=sys.stderr)

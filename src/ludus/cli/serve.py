@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from ludus import errors
-from ludus.cli import options
+from ludus.cli import options, page_options
 from ludus.cli.extras import expect_installed
 from ludus.command_line import trial_command
 from ludus.options import option
@@ -59,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trust", action="store_true", help="run the code of a trial that was made by others, or on another machine"
     )
     parser.add_argument("--json", action="store_true", help="say where it listens in one line of JSON")
+    page_options.add_page(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,35 +76,60 @@ def run(args: argparse.Namespace) -> int:
     for name in ("token", "secret"):
         chosen[name] = options.find_secret(name, chosen[name], chosen.pop(f"{name}_file"))
     folder = find(args.trial, project=args.project).path
-    made = trials.open(project=folder.parent, trial=folder.name, join=False)
-    remote = None
-    try:
-        remote = serve(
-            folder,
-            version=args.version,
-            canary=canary,
-            model=args.model,
-            actor=args.actor,
-            actor_args=actor_args,
-            trust=args.trust,
-            **chosen,
-        )
-        if args.json:
-            print(json.dumps({"url": remote.url, "trial": str(folder)}), flush=True)
-        else:
-            print("\n".join(_describe(folder, args, canary, remote.url, chosen)), flush=True)
-        wait.run_until_asked_to_stop()
-    except KeyboardInterrupt:  # before it waited for that
-        if remote is None:
-            raise
-    finally:
-        made.close()
+    page = page_options.page_beside(
+        str(folder.parent), f"/trials/{quote(folder.name)}", is_wanted=args.page, port=args.page_port
+    )
+    with page:
+        made, remote = trials.open(project=folder.parent, trial=folder.name, join=False), None
+        try:
+            player = _publish_champion(folder, args)
+            remote = serve(
+                folder,
+                version=args.version,
+                canary=canary,
+                model=args.model,
+                actor=args.actor,
+                actor_args=actor_args,
+                trust=args.trust,
+                **chosen,
+            )
+            if args.json:
+                print(json.dumps({"url": remote.url, "trial": str(folder)}), flush=True)
+            else:
+                print("\n".join(_describe(folder, args, canary, remote.url, chosen, player)), flush=True)
+            wait.run_until_asked_to_stop()
+        except KeyboardInterrupt:  # before it waited for that
+            if remote is None:
+                raise
+        finally:
+            made.close()
     print("all sessions have ended", file=sys.stderr)
     return 0
 
 
+def _publish_champion(folder: Path, args: argparse.Namespace) -> str | None:
+    """Of a league, have its champion as the model that is served, and say who that is."""
+    from ludus.league.folder import is_league
+    from ludus.trial.trained import MODEL
+
+    if args.actor is not None or args.model != MODEL or not is_league(folder):
+        return None
+    if args.trust:
+        from ludus.serving.serve import trust_trial
+
+        trust_trial(folder)
+    from ludus.league.champion import publish_champion  # brings torch
+
+    return publish_champion(folder).player
+
+
 def _describe(
-    folder: Path, args: argparse.Namespace, canary: Mapping[str, float], url: str, gateway: Mapping[str, Any]
+    folder: Path,
+    args: argparse.Namespace,
+    canary: Mapping[str, float],
+    url: str,
+    gateway: Mapping[str, Any],
+    player: str | None,
 ) -> list[str]:
     """What is served where, by which version, and a request to try it with."""
     if args.actor is not None:
@@ -114,7 +141,8 @@ def _describe(
     model = RemoteModel(args.model)
     numbers = {tag: _number(model, tag) for tag in (args.version, *canary)}
     share = "".join(f", version {numbers[tag]} ({tag}) for {part:.4g} of new sessions" for tag, part in canary.items())
-    lines = [
+    lines = [] if player is None else [f"the champion of the league {folder.name} is {player}"]
+    lines += [
         f"serving {folder.name}, version {numbers[args.version]} ({args.version}){share}, at {url}; Ctrl-C ends it"
     ]
     if model.step not in numbers.values():

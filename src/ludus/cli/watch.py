@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from ludus.cli import options
+from ludus.cli import league_trials, options
 from ludus.cli.extras import expect_installed
 from ludus.experiment import half_blocks
 from ludus.options import option
@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     chosen = _Episodes(**(asdict(_Episodes()) | options.given_options(args, _Episodes())))
     folder = find(args.trial, project=args.project, trained=True).path
+    league_trials.refuse_league(folder)
     expect_installed("torch", *(["PIL"] if args.gif else []), extra="train")
     from ludus.experiment import player, recording, saved_config, watching  # bring torch
 

@@ -42,6 +42,7 @@ class Segment:
     mask: Any = None  # bool [T + 1, R, choices] which are allowed
     global_state: Nest = None  # [T + 1, W, ...] of the whole envs, for critics that may see them
     state: Nest = None  # [R, ...] recurrent state before obs[0]
+    extra: Nest = None  # [T, R, ...] what a chooser knows besides the action: the visit counts of a search
 
     @classmethod
     def allocate(
@@ -55,8 +56,9 @@ class Segment:
         num_envs: int = 0,
         state: Nest = None,
         has_mask: bool = False,
+        extra: Nest = None,
     ) -> Segment:
-        """Zeroed arrays. `obs` and `state` are nests of `ArraySpec`s of one row, `global_state` is one of one env."""
+        """Zeroed arrays. `obs`, `state` and `extra` are nests of `ArraySpec`s of one row, `global_state` of one env."""
 
         def zeros(spec: Nest, *leading: int) -> Nest:
             return nests.map(lambda leaf: None if leaf is None else leaf.allocate(leading), spec)
@@ -75,6 +77,7 @@ class Segment:
             mask=np.zeros((*seen, action.mask_size), np.bool_) if has_mask else None,
             global_state=zeros(global_state, num_steps + 1, num_envs),
             state=zeros(state, num_rows),
+            extra=zeros(extra, *done),
         )
 
     @property

@@ -13,17 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import SplitResult
 
-from ludus import errors
+from ludus import errors, redis_server
 from ludus.discovery.store import Feed, Record, decode, encode
 from ludus.discovery.store_names import StoreNames
 from ludus.discovery.watching import PollFeed
-
-try:
-    import redis
-    import redis.backoff
-    import redis.retry
-except ImportError:
-    raise errors.MissingExtra("redis", extra="redis") from None
 
 __all__ = ["RedisNames", "RedisStore"]
 
@@ -92,14 +85,7 @@ class RedisStore:
     """A `Store` in Redis."""
 
     def __init__(self, url: str) -> None:
-        self._client: Any = redis.Redis.from_url(
-            url,
-            socket_timeout=_TIMEOUT_S,
-            socket_connect_timeout=_TIMEOUT_S,
-            # Once more, at once: the connection at hand may be one that a restarted server has forgotten.
-            retry=redis.retry.Retry(redis.backoff.NoBackoff(), 1),
-            retry_on_error=[redis.exceptions.ConnectionError],
-        )
+        self._client: Any = redis_server.connect(url, timeout_s=_TIMEOUT_S)
         self._put = self._client.register_script(_PUT)
         self._remove = self._client.register_script(_REMOVE)
         self._read = self._client.register_script(_READ)
@@ -145,5 +131,5 @@ class RedisStore:
 def _errors() -> Iterator[None]:
     try:
         yield
-    except redis.exceptions.RedisError as error:
+    except redis_server.RedisError as error:
         raise errors.DiscoveryError(f"the names in Redis are out of reach: {error}") from error

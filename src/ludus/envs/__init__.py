@@ -1,4 +1,5 @@
-"""Envs by name: Gymnasium, ALE, EnvPool, PettingZoo, MPE2 and the user's own, behind one contract (`core.VectorEnv`).
+"""Envs by name: Gymnasium, ALE, EnvPool, PettingZoo, MPE2, board games and the user's own, behind one contract:
+`core.VectorEnv`.
 
     env = envs.make("CartPole-v1", num_envs=64)
     now = env.reset(seed=1)
@@ -9,6 +10,6 @@ docs/environments.md has the names, what each of them promises, and how to bring
 
 from __future__ import annotations
 
-from ludus.envs.registry import make, spec
+from ludus.envs.registry import make, rules, spec
 
-__all__ = ["make", "spec"]
+__all__ = ["make", "rules", "spec"]

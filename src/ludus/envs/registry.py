@@ -6,6 +6,9 @@
 | `ALE/Pong-v5` | `ale` |
 | `envpool:Pong-v5` | `envpool` |
 | `pettingzoo:connect_four_v3`, `mpe2:simple_spread_v3` | `pettingzoo` |
+| `board:connect_four`, `board:tic_tac_toe` | `boards.named` |
+| `openspiel:kuhn_poker` | `openspiel.named` |
+| `matrix:rps`, `matrix:disc` | `matrix.named` |
 | `my_module:make_game`, `games/mine.py:make_game` | `function` |
 | `game://127.0.0.1:8000` | `games`: they call; nothing is made |
 """
@@ -16,14 +19,24 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from ludus.core import EnvSpec, VectorEnv
+from ludus.core import EnvSpec, Rules, VectorEnv
 from ludus.envs.games import Games, is_game
 from ludus.errors import EnvError
 
-__all__ = ["PREFIXES", "clips_rewards", "evaluation_args", "make", "spec"]
+__all__ = ["PREFIXES", "clips_rewards", "evaluation_args", "make", "rules", "spec"]
 
-PREFIXES = {"envpool": "envpool", "pettingzoo": "pettingzoo", "mpe2": "pettingzoo"}
+PREFIXES = {
+    "envpool": "envpool",
+    "pettingzoo": "pettingzoo",
+    "mpe2": "pettingzoo",
+    "board": "boards.named",
+    "openspiel": "openspiel.named",
+    "matrix": "matrix.named",
+}
 """What may stand before the colon → the adapter; anything else there is a module."""
+
+_WITH_RULES = ("boards.named", "function")
+"""Adapters whose envs may be played by `core.Rules`."""
 
 _CLIPPING = {"ale": ("reward_clipping", True), "envpool": ("reward_clip", False)}
 """Adapter → the argument that clips rewards, and its default."""
@@ -53,6 +66,18 @@ def spec(name: str, **kwargs: Any) -> EnvSpec:
         return vector_env.spec
     finally:
         vector_env.close()
+
+
+def rules(name: str, **kwargs: Any) -> Rules | None:
+    """The rules that envs of this name play by, for a search to look ahead in; `None` if the env has none.
+
+    `kwargs` are those of `make`.
+    """
+    adapter = adapter_of(name)
+    if adapter not in _WITH_RULES:
+        return None
+    found: Rules | None = importlib.import_module(f"ludus.envs.{adapter}").rules(name, kwargs)
+    return found
 
 
 def evaluation_args(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:

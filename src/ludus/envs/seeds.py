@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["derived", "spread"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["derived", "derived_arrays", "spread"]
 
 _MASK = (1 << 64) - 1
 
@@ -13,6 +16,14 @@ def derived(seed: int, *path: int) -> int:
     for part in path:
         value = _mix(value ^ _mix((part + 1) & _MASK))
     return _mix(value) >> 33
+
+
+def derived_arrays(seed: int, *path: NDArray[np.int64] | int) -> NDArray[np.int64]:
+    """`derived` for many paths at once: arrays (of at least one axis) and numbers in the path are broadcast."""
+    value = np.array([seed & _MASK], np.uint64)
+    for part in path:
+        value = _mix_arrays(value ^ _mix_arrays(np.atleast_1d(part).astype(np.uint64) + np.uint64(1)))
+    return (_mix_arrays(value) >> np.uint64(33)).astype(np.int64)
 
 
 def spread(seed: int, num: int) -> list[int]:
@@ -26,3 +37,11 @@ def _mix(value: int) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
     return value ^ (value >> 31)
+
+
+def _mix_arrays(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """`_mix` of each; arrays of uint64 wrap around by themselves."""
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))

@@ -40,7 +40,7 @@ class TrainConfig:
     """What to train, for how long, and how spread."""
 
     algorithm: str = option(
-        "ppo", help="ppo, a2c, impala, appo, dqn, apex, r2d2, sac, td3, bc, iql, or module:Class of your own"
+        "ppo", help="ppo, a2c, impala, appo, dqn, apex, r2d2, sac, td3, bc, iql, alphazero, or module:Class of your own"
     )
     env: str = option("CartPole-v1", help="the environment's name; see docs/environments.md")
     env_args: str = option("{}", help="further arguments of the environment, as a JSON object")
@@ -188,6 +188,11 @@ class Config:
         elif registry.algorithm_class(train.algorithm).default_flow == "offline":
             raise ConfigError(
                 f"flow={self.flow} is not for {train.algorithm}, which learns from datasets alone: use flow=offline."
+            )
+        if train.inference and registry.algorithm_class(train.algorithm).searches:
+            raise ConfigError(
+                f"inference={train.inference} is not for {train.algorithm}, whose search asks for many small batches: "
+                "its simulators have the network themselves. Set inference=0."
             )
         if self.is_replay != (self.flow in ("replay", "offline")):
             kind, flows = (

@@ -14,6 +14,7 @@ from ludus import envs
 from ludus.core import TimeStep, VectorEnv
 from ludus.errors import EnvError
 from ludus.experiment.config import Config
+from ludus.experiment.search_player import SearchPlayer
 from ludus.learn.policies.policy import Policy
 
 __all__ = ["Evaluation", "PolicyPlayer", "evaluate", "longest_episode", "play", "step_budget"]
@@ -62,7 +63,7 @@ Choose = Callable[[TimeStep], NDArray[Any]]
 
 
 def evaluate(
-    policy: Policy,
+    policy: Policy | SearchPlayer,
     config: Config,
     *,
     episodes: int,
@@ -154,15 +155,27 @@ def longest_episode(config: Config, lengths: Iterable[int], *, times: int = 20) 
 class PolicyPlayer:
     """A policy that chooses for all rows of a vector env, from the start of all episodes on."""
 
-    def __init__(self, policy: Policy, num_rows: int, *, seed: int, greedy: bool) -> None:
+    def __init__(self, policy: Policy | SearchPlayer, num_rows: int, *, seed: int, greedy: bool) -> None:
         self._policy, self._state = policy, policy.initial_state(num_rows)
         self._rng = np.random.default_rng([seed, 0xE7A1])
         self._greedy = greedy
 
     def __call__(self, now: TimeStep) -> NDArray[Any]:
+        if isinstance(self._policy, SearchPlayer):
+            return self._search(self._policy, now)
         action, _, self._state = self._policy.act(
             now.obs, self._state, now.first, self._rng, now.mask, greedy=self._greedy
         )
+        return action
+
+    def _search(self, player: SearchPlayer, now: TimeStep) -> NDArray[Any]:
+        """Only for those whose turn it is."""
+        rows = np.flatnonzero(now.active)
+        boards = now.global_state[rows // (len(now.active) // len(now.global_state))]
+        action = np.zeros(len(now.active), np.int64)
+        action[rows] = player.act(
+            now.obs[rows], None, now.first[rows], self._rng, None, greedy=self._greedy, boards=boards
+        )[0]
         return action
 
 

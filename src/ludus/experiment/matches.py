@@ -19,6 +19,7 @@ from ludus.core import TimeStep
 from ludus.data.actions import ActionSpec, Continuous
 from ludus.experiment.config import Config
 from ludus.experiment.evaluation import Evaluation, PolicyPlayer, play
+from ludus.experiment.search_player import SearchPlayer
 from ludus.learn.policies.policy import Policy
 
 __all__ = ["Matches", "is_competitive", "play_matches"]
@@ -37,7 +38,7 @@ class Matches:
 
 
 def play_matches(
-    policy: Policy,
+    policy: Policy | SearchPlayer,
     opponent: Policy | None,
     config: Config,
     *,
@@ -98,7 +99,7 @@ def is_competitive(*evaluations: Evaluation) -> bool:
 class _RandomPlayer:
     """Any allowed action, all with the same probability; unbounded numbers are drawn from -1 to 1."""
 
-    def __init__(self, policy: Policy, action: ActionSpec, num_rows: int, *, seed: int) -> None:
+    def __init__(self, policy: Policy | SearchPlayer, action: ActionSpec, num_rows: int, *, seed: int) -> None:
         self._head = policy.head
         self._rng = np.random.default_rng([seed, 0x7A2D])
         self._num_rows = num_rows

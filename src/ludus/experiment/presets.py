@@ -17,6 +17,10 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
                          "lam": 0.94, "learning_rate": 1e-3, "anneal": True, "entropy_coef": 0.0}),
         ("*LunarLander-v*", {"num_envs": 16, "num_steps": 512, "minibatch_size": 512, "num_epochs": 10, "gamma": 0.999,
                              "lam": 0.98, "learning_rate": 5e-4, "anneal": True, "entropy_coef": 0.01}),
+        # Games are short and are won or lost at their end; each move is seen once or twice, in large minibatches.
+        ("board:*", {"num_envs": 256, "num_steps": 32, "minibatch_size": 1024, "num_epochs": 3, "gamma": 1.0,
+                     "lam": 0.9, "learning_rate": 1e-3, "normalise_obs": False, "normalise_returns": False,
+                     "entropy_coef": 0.02, "hidden": (256, 256), "activation": "relu"}),
         # A3C's network: a third of the work of DQN's, for which some more steps of Pong are a good price.
         # Many small gradient steps: 48 for each 1,024 steps of Pong learn in 250k steps what 8 did not in 400k.
         ("*ALE/*", {"num_envs": 16, "num_steps": 64, "minibatch_size": 64, "num_epochs": 3, "clip": 0.1,
@@ -37,6 +41,16 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         # The trainer is the slower one: what waits for it only grows old.
         ("*ALE/*", {"num_envs": 16, "num_steps": 64, "minibatch_size": 64, "num_epochs": 3, "clip": 0.1, "queue": 1,
                     "entropy_coef": 0.01, "learning_rate": 3.5e-4, "groups": 1, "encoder": "small"}),
+    ],
+    # One body, wide at first, learns most per second here. Openings at random show it what good players do not allow.
+    "alphazero": [
+        ("board:connect_four", {"env_args": '{"threats": true, "random_moves": 8}', "num_envs": 256, "num_steps": 32,
+                                "num_epochs": 2, "simulations": 32, "hidden": (512, 64), "activation": "relu",
+                                "shared": True, "anneal": True}),
+        ("board:tic_tac_toe", {"env_args": '{"random_moves": 8}', "num_envs": 128, "num_steps": 16, "num_epochs": 3,
+                               "simulations": 32, "hidden": (256, 64), "activation": "relu", "shared": True,
+                               "anneal": True}),
+        ("board:*", {"hidden": (256, 64), "activation": "relu", "shared": True}),
     ],
     # Offline, steps are transitions that are drawn: these are some 2,000 and 8,000 gradient steps.
     "bc": [("*", {"steps": 500_000})],

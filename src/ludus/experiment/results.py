@@ -5,7 +5,6 @@ summarise(Path("trials/monday")).status
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ludus import errors
+from ludus import errors, files
 from ludus.program.process import is_alive
 from ludus.telemetry.metrics_file import read_last_metrics
 from ludus.telemetry.progress import spell_return
@@ -33,6 +32,7 @@ __all__ = [
 CONFIG_FILE = "config.json"
 RESULT_FILE = "result.json"
 _RESULT_KEYS = {"algorithm", "env", "seed", "steps", "seconds", "steps_per_second", "weights_hash", "trial"}
+_LARGEST = 1 << 63  # nothing that is counted is larger
 _FEWEST_COMPARED = 10  # episodes: the spread of fewer says little
 
 Status = Literal["running", "ended", "stopped", "lost"]
@@ -66,7 +66,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """What `config.json` says: its parts `train`, `algorithm`, `network`."""
     path = folder / CONFIG_FILE
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = files.read_json(path)
         if isinstance(config["train"], dict):
             return dict(config)
     except FileNotFoundError:
@@ -81,7 +81,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def read_result(folder: Path) -> dict[str, Any] | None:
     """How a run ended; `None` if it has not, or if the file is damaged. Raises `OSError` if it cannot be read now."""
     try:
-        result = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
+        result = files.read_json(folder / RESULT_FILE)
     except (FileNotFoundError, ValueError):
         return None
     return result if isinstance(result, dict) and result.keys() >= _RESULT_KEYS else None
@@ -95,16 +95,16 @@ def summarise(folder: Path, *, now: float | None = None) -> TrialSummary:
         train = {}
     result = _read_json(folder / RESULT_FILE)
     lines = read_last_metrics(folder)
-    saved = [int(record["step"]) for record in _checkpoints(folder)]
-    steps = max([int(result.get("steps") or 0), *saved, *(line["step"] for line in lines[-1:])])
+    saved = [_whole(record["step"]) or 0 for record in _checkpoints(folder)]
+    steps = max([_whole(result.get("steps")) or 0, *saved, *(_whole(line["step"]) or 0 for line in lines[-1:])])
     began = (folder / CONFIG_FILE).stat().st_mtime
     return TrialSummary(
         name=folder.name,
         algorithm=str(train.get("algorithm", "?")),
         env=str(train.get("env", "?")),
-        seed=train.get("seed"),
+        seed=_whole(train.get("seed")),
         steps=steps,
-        total_steps=train.get("steps"),
+        total_steps=_whole(train.get("steps")),
         saved_step=max(saved, default=None),
         greedy_return=_number(result.get("eval_return_mean")),
         sampled_return=_number(result.get("eval_sampled_return_mean")),
@@ -128,14 +128,21 @@ def _is_clipped(train: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
     from ludus.experiment.config import parse_env_args
 
     try:
-        env_args = parse_env_args(train.get("env_args", "{}"), setting="env_args")
+        env_args = parse_env_args(str(train.get("env_args", "{}")), setting="env_args")
         return clips_rewards(str(train.get("env", "?")), env_args)
     except errors.LudusError:  # a config that is not ours
         return False
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:
+        return None
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and abs(value) < _LARGEST else None
 
 
 def differs_by_sampling(result: Mapping[str, Any]) -> bool:
@@ -183,7 +190,7 @@ def _checkpoints(folder: Path) -> list[dict[str, Any]]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = files.read_json(path)
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

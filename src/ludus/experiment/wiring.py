@@ -5,6 +5,7 @@ Which service answers for each is not known here: see `trial/services.py`.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import logging
 import os
@@ -42,9 +43,11 @@ from ludus.learn.algorithms.replay_algorithm import ReplayAlgorithm
 from ludus.learn.algorithms.replay_learner import AnyLearner, ReplayLearner
 from ludus.learn.algorithms.trained_networks import Ranks
 from ludus.learn.policies.policy import Policy, PolicySpec
+from ludus.learn.search.settings import SearchSettings
 from ludus.models.versions.store import VersionStore
 from ludus.services.buffer.nest_buffer import NestBuffer
-from ludus.services.simulator.chooser import InlineChooser
+from ludus.services.simulator.chooser import Chooser, InlineChooser
+from ludus.services.simulator.search_chooser import SearchChooser
 from ludus.services.simulator.simulator import Simulator
 from ludus.services.trainer import freed_memory
 from ludus.services.trainer.ranks import TorchRanks
@@ -65,15 +68,20 @@ __all__ = [
     "Weights",
     "check_device",
     "check_replay",
+    "check_search",
     "embedded",
     "exponents",
     "gateway_options",
+    "make_chooser",
+    "make_evaluation_env",
     "make_groups",
     "make_learner",
     "make_policy_spec",
     "make_simulator",
+    "search_factory",
     "segment_steps",
     "trainer_threads",
+    "use_threads",
 ]
 
 MODEL = "policy"
@@ -104,16 +112,54 @@ def make_groups(config: Config, *, is_remote: bool = False) -> list[VectorEnv]:
     return [envs.make(config.train.env, size, num_threads=threads, **config.env_args) for size in sizes]
 
 
+def make_evaluation_env(config: Config, num_envs: int) -> VectorEnv:
+    """One group, with the arguments of evaluations."""
+    return envs.make(config.train.env, num_envs, num_threads=config.train.env_threads, **config.eval_env_args)
+
+
 def segment_steps(config: Config) -> int:
     """Steps of each env in a segment that is pushed: a call is worth some work, however often replay is learnt from."""
     num_steps, num_envs = config.algorithm.num_steps, config.algorithm.num_envs
     return max(num_steps, -(-_PUSHED_STEPS // num_envs)) if config.flow == "replay" and config.has_queue else num_steps
 
 
+def make_chooser(config: Config, policy: Policy, env: EnvSpec) -> Chooser:
+    """What picks the actions where the policy itself is at hand."""
+    make_search = search_factory(config, env)
+    return InlineChooser(policy, exponents(config, env)) if make_search is None else make_search(policy)
+
+
+def search_factory(config: Config, env: EnvSpec) -> Callable[[Policy], Chooser] | None:
+    """What makes a chooser that looks ahead, if the algorithm has one."""
+    settings = make_algorithm(config, len(env.agents)).search()
+    if settings is None:
+        return None
+    return functools.partial(_search_chooser, settings, config.train.algorithm, config.train.env, config.env_args)
+
+
+def _search_chooser(
+    settings: SearchSettings, algorithm: str, game: str, game_args: dict[str, Any], policy: Policy
+) -> Chooser:
+    rules = envs.rules(game, **game_args)
+    if rules is None:
+        raise errors.ConfigError(
+            f"{algorithm} looks ahead by the rules of a game, and {game} has none: only board games have them, "
+            "board:connect_four for example. Use ppo."
+        )
+    return SearchChooser(policy, rules, settings)
+
+
+def check_search(config: Config, env: EnvSpec, policy: PolicySpec) -> None:
+    """Raise `ConfigError` if the algorithm looks ahead, and cannot in this env or with this policy."""
+    make_search = search_factory(config, env)
+    if make_search is not None:
+        make_search(Policy(policy))
+
+
 def make_simulator(config: Config, groups: list[VectorEnv], policy: Policy, *, seed: int) -> Simulator:
     return Simulator(
         groups,
-        InlineChooser(policy, exponents(config, groups[0].spec)),
+        make_chooser(config, policy, groups[0].spec),
         num_steps=config.algorithm.num_steps,
         seed=seed,
         state_spec=policy.state_spec,
@@ -208,6 +254,12 @@ def embedded(
         agents=agents,
         open_metrics=open_metrics,
     )
+
+
+def use_threads(config: Config) -> None:
+    """Set how many threads torch has in a process that plays and learns."""
+    env = envs.spec(config.train.env, **config.env_args)
+    torch.set_num_threads(config.train.threads or _embedded_threads(env))
 
 
 def _embedded_threads(env: EnvSpec) -> int:

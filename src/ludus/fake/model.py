@@ -21,7 +21,8 @@ from ludus.fake.made_up import as_specs, make_up
 from ludus.gateway import session as sessions
 from ludus.models.settings import ModelSettings
 from ludus.models.stats import KernelStats
-from ludus.models.versions.store import Version, check_tag
+from ludus.models.versions.changes import NEWEST, at_or_before
+from ludus.models.versions.store import LATEST, Version, check_tag
 
 __all__ = ["FakeModel"]
 
@@ -80,14 +81,22 @@ class FakeModel:
             self._tags[tag] = self.step
         return self.step
 
-    def clone(self, step: int | str = "latest", *, name: str | None = None) -> FakeModel:
-        """Another one like it, called `NAME-STEP` unless `name` is given; its own versions begin with 0."""
-        number = step if isinstance(step, int) else self._tags.get(step, self.step)
+    def clone(self, step: int | str = NEWEST, *, name: str | None = None) -> FakeModel:
+        """Another one like it, of the newest version at or before `step`; -1: the newest. A tag is also a step.
+
+        It is called `NAME-NUMBER` and stays at that version; one that is given a `name` begins with version 0.
+        """
+        if isinstance(step, str) and step != LATEST and step not in self._tags:
+            raise errors.DataError(f"{self.name!r} has no tag {step!r}; there are: {', '.join(self._tags) or 'none'}")
+        if isinstance(step, str):
+            number = self._tags.get(step, self.step)
+        else:
+            number = at_or_before(self.name, [version.number for version in self._versions], step)
         outputs = self._outputs if callable(self._outputs) else self._specs
         return FakeModel(
             name or f"{self.name}-{number}",
             outputs,
-            step=0,
+            step=number if name is None else 0,
             delay_s=self._delay_s,
             seed=number,
             module=self._module,

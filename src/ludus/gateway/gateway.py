@@ -130,12 +130,13 @@ class Gateway:
         journal = options.file(index, "journal")
         self._journal = None if journal is None else Journal(journal, options.files("journal"))
         counts = None if options.folder is None else options.folder / f"{options.port}.routes"
+        self._router = Router(options.route, counts) if options.route else None
         self.sessions = SessionCore(
             make_actor,
             limits=options.sessions,
             journal=self._journal,
             observer=observer,
-            route=Router(options.route, counts) if options.route else None,
+            route=self._router,
             stateless_route=Router(options.route) if options.route else None,  # the shares of sessions are exact
             spend=self.auth.spend_start if self.auth.has_secret else None,
         )
@@ -243,6 +244,14 @@ class Gateway:
             refused = self.auth.use(Step(None, "", b"", signature=what.removeprefix(_SPEND)))
             return "" if refused is None else refused.detail
         return list(self.sessions.describe()) if what == "sessions" else self.stats()
+
+    def look(self, most: int) -> dict[str, Any]:
+        """The newest sessions, and what those that begin play: shares by tag, and how many each was given."""
+        return {
+            **self.sessions.looks.newest(most),
+            "shares": dict(self.options.route),
+            "given": self._router.counts() if self._router is not None else {},
+        }
 
     def stats(self) -> dict[str, Any]:
         """All counters, as plain data."""

@@ -24,6 +24,8 @@ from ludus.workers.worker import Worker
 
 __all__ = ["GatewayService"]
 
+_LOOK_S = 1.0  # that a loop which is held up may keep those waiting who look at sessions
+
 
 class GatewayService(Worker):
     """Worker i of the `size` on one port. Each session has an actor of its own: `actor(*args, **kwargs)`."""
@@ -73,6 +75,26 @@ class GatewayService(Worker):
     def where(self) -> dict[str, Any]:
         """The port it listens on."""
         return {"host": self._options.host, "port": self._thread.port}
+
+    @register
+    def sessions(self, most: int = 50) -> dict[str, Any]:
+        """The newest sessions of this worker, and the shares of versions: see `Gateway.look`."""
+        found: dict[str, Any] = self._ask_loop(lambda: self._thread.gateway.look(most))
+        return found
+
+    @register
+    def steps(self, session: str, most: int = 32) -> dict[str, Any] | None:
+        """One session and its last steps since somebody asks for them; `None` if it is not live here."""
+        found: dict[str, Any] | None = self._ask_loop(lambda: self._thread.gateway.sessions.looks.steps(session, most))
+        return found
+
+    def _ask_loop(self, function: Callable[[], Any]) -> Any:
+        try:
+            return self._thread.call(function, patience_s=_LOOK_S)
+        except TimeoutError:
+            raise errors.WorkerError(
+                "the gateway's event loop is held up, so it cannot say which sessions it has; an actor blocks it"
+            ) from None
 
     def _poll(self) -> int:
         if not self._thread.is_alive:

@@ -20,6 +20,7 @@ from ludus.gateway.ended_sessions import EndedSessions
 from ludus.gateway.journal import Journal
 from ludus.gateway.live_session import Done, LiveSession
 from ludus.gateway.session import Session, current
+from ludus.gateway.session_looks import SessionLooks
 from ludus.gateway.session_table import TABLE, Event, State
 from ludus.gateway.step import Outcome, Step
 
@@ -82,6 +83,7 @@ class SessionCore:
         self._spend = spend
         self._clock = clock
         self._live: dict[str, LiveSession] = {}
+        self.looks = SessionLooks(self._live, clock)
         self._replaced: set[LiveSession] = set()  # whose ids others have, and which have not ended
         self._ended = EndedSessions(journal.lost if journal is not None else ())
         self._calls = ActorCalls()
@@ -454,6 +456,7 @@ class SessionCore:
             elif live.running is not None and now - live.touched >= lease_s * max_leases:
                 self._actions[Event.HUNG][live.state](live, live.running, now)
         self._do_forget(now)
+        self.looks.sweep(now)
 
     def _do_forget(self, now: float) -> None:
         self._ended.forget_until(now)

@@ -97,14 +97,17 @@ class GatewayThread:
             raise self._error
         return self
 
-    def call(self, function: Callable[[], Any]) -> Any:
-        """Call it on the gateway's loop and return what it returns: what lives there is not safe to touch from here."""
+    def call(self, function: Callable[[], Any], *, patience_s: float = _PATIENCE_S) -> Any:
+        """Call it on the gateway's loop and return what it returns: what lives there is not safe to touch from here.
+
+        Raises `TimeoutError` if the loop is held up for longer than `patience_s`.
+        """
 
         async def run() -> Any:
             return function()
 
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(_PATIENCE_S)
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(patience_s)
 
     def stop(self) -> None:
         """End the sessions with the reason `shutdown`, and hang up."""

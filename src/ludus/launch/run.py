@@ -84,7 +84,11 @@ class Run:
 
     def _serve_status(self) -> None:
         server = status.StatusServer(
-            self._supervisor.records, experiment=self.experiment, trial=self.trial, secret=self._secret
+            self._supervisor.records,
+            self._supervisor.request_restart,
+            experiment=self.experiment,
+            trial=self.trial,
+            secret=self._secret,
         )
         self._resources.callback(server.close)
         server.start(self._own_names())
@@ -110,6 +114,10 @@ class Run:
     def workers(self) -> list[supervisors.WorkerRecord]:
         """Every worker of the program as its driver sees it now."""
         return self._supervisor.records()
+
+    def restart(self, worker: str) -> None:
+        """Have a worker exit and be started again, which uses up no restarts. Raises `ProgramError` if it cannot be."""
+        self._supervisor.request_restart(worker)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all workers that have work of their own have ended it; says whether they have.

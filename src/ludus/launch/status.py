@@ -1,4 +1,4 @@
-"""How a driver tells others of its workers: `ludus ctl` asks here about those that are too busy to answer.
+"""How a driver tells others of its workers, and starts one again: for `ludus ctl` and the page.
 
 A worker answers calls between two polls only. What its driver knows of it comes by heartbeats, which do not wait.
 """
@@ -16,22 +16,30 @@ from ludus.launch.supervisor import WorkerRecord
 from ludus.rpc.client import RpcClient
 from ludus.rpc.server import RpcServer
 
-__all__ = ["StatusServer", "ask_driver"]
+__all__ = ["StatusServer", "ask_driver", "ask_restart"]
 
 _LOG = logging.getLogger(__name__)
 _TTL_S = 5.0
 
 
 class StatusServer:
-    """From `start` to `close`, a thread of the driver that answers `workers` to processes of this host."""
+    """From `start` to `close`, a thread of the driver that answers `workers` and `restart` to other processes."""
 
     def __init__(
-        self, records: Callable[[], list[WorkerRecord]], *, experiment: str, trial: str, secret: str | None
+        self,
+        records: Callable[[], list[WorkerRecord]],
+        restart: Callable[[str], None],
+        *,
+        experiment: str,
+        trial: str,
+        secret: str | None,
     ) -> None:
+        """`restart` is called with the name of a worker; what it raises is raised at the one who asked."""
         self._records = records
         self._key = _key(experiment, trial)
         self._server = RpcServer(secret=secret)
         self._server.register_handler("workers", self._workers)
+        self._server.register_handler("restart", restart)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._server.serve_forever, args=(self._stop,), daemon=True)
         self._names: core.Names | None = None
@@ -61,6 +69,7 @@ class StatusServer:
                 "phase": record.status.value,
                 "pid": record.pid,
                 "busy_s": record.busy_s,
+                "silent_s": record.silent_s,
                 "restarts": record.restarts,
                 "last_end": end.reason if end is not None else "",
             }
@@ -79,6 +88,20 @@ def ask_driver(
     except (errors.DiscoveryError, errors.RpcError) as error:
         _LOG.debug("the driver of %s could not be asked: %s", trial, error)
         return {}
+
+
+def ask_restart(
+    experiment: str, trial: str, worker: str, *, names: core.Names, secret: str | None, timeout_s: float = 5.0
+) -> None:
+    """Have a worker exit and be started again. Returns when it was asked; raises `LudusError` if it cannot be."""
+    try:
+        address = names.get(_key(experiment, trial))
+    except errors.DiscoveryError as error:
+        raise errors.ProgramError(
+            f"the driver of {trial!r} cannot be asked: it may have just ended ({error})."
+        ) from None
+    with RpcClient(address, secret=secret, timeout_s=timeout_s) as client:
+        client.request("restart", worker=worker)
 
 
 def _key(experiment: str, trial: str) -> str:

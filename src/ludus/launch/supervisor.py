@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from ludus import clock as clocks
-from ludus import core, errors
+from ludus import core, errors, spelling
 from ludus.launch import vitals as vital_signs
 from ludus.program import program as programs
 
@@ -42,6 +42,7 @@ _DEFAULT_GRACE_S = 5.0
 _MAX_BARREN_LIVES = 3  # of a worker that has never got to work
 _UNREPLACED_S = 5.0  # how much longer a worker may hang whose death would end the run
 _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EAGAIN, errno.ENOMEM})
+_RESTART_GRACE_S = 5.0  # that a worker has to leave by itself when it is to be started again
 _MAX_KILL_S = 5.0  # what a killed worker may take to be gone before the run ends without it
 
 
@@ -139,7 +140,7 @@ class WorkerRecord:
     """One worker as its driver sees it. `restarts` counts all; `last_end` is how its last incarnation ended.
 
     Of its last heartbeat: `activity` is what it does (`busy: update, 4.1 s`; empty before the first), `busy_s` for how
-    long it has been in that, `report` the numbers that came with it.
+    long it has been in that, `report` the numbers that came with it. `silent_s`: how long ago it came.
     """
 
     name: str
@@ -151,6 +152,7 @@ class WorkerRecord:
     activity: str = ""
     busy_s: float = 0.0
     report: Mapping[str, float] = field(default_factory=dict)
+    silent_s: float = 0.0
 
 
 class _Crash(NamedTuple):
@@ -172,9 +174,11 @@ class _Life:
     starts: int = 0
     incarnation: Incarnation | None = None
     asked: bool = False
+    leave_by: float | None = None  # it is to be started again: until then it may leave by itself
     crashes: collections.deque[_Crash] = field(default_factory=collections.deque)
     last_end: End | None = None
     vitals: vital_signs.Vitals | None = None  # of the present incarnation
+    beat_at: float = 0.0  # when the last heartbeat was seen
     detector: vital_signs.HangDetector = field(default_factory=vital_signs.HangDetector)
     hung: str = ""  # why the present incarnation was killed
     hung_since: float | None = None
@@ -210,7 +214,7 @@ class _Life:
             num -= sum(crash.is_external for crash in self.crashes)
         return num > self.max_restarts
 
-    def record(self) -> WorkerRecord:
+    def record(self, at: float) -> WorkerRecord:
         now = self.incarnation
         beat = self.vitals.beat if now is not None and self.vitals is not None else None
         return WorkerRecord(
@@ -223,6 +227,7 @@ class _Life:
             activity=beat.describe() if beat else "",
             busy_s=beat.busy_s if beat else 0.0,
             report=beat.report if beat else {},
+            silent_s=max(0.0, at - self.beat_at) if beat else 0.0,
         )
 
 
@@ -283,12 +288,34 @@ class Supervisor:
 
     def records(self) -> list[WorkerRecord]:
         with self._lock:
-            return [life.record() for life in self._lives.values()]
+            now = self._clock.now()
+            return [life.record(now) for life in self._lives.values()]
 
     def request_stop(self, *, grace_s: float, why: str) -> None:
         """Start no more workers, ask all to exit, kill those left after `grace_s`. A shorter grace overrules."""
         with self._lock:
             self._begin_draining(grace_s, why)
+        self._wake.set()
+
+    def request_restart(self, worker: str) -> None:
+        """Ask a worker to exit, kill it if it is still there after a grace, and start it again. Uses up no restarts.
+
+        Raises `ProgramError` for one that is not up, or that may not be started again.
+        """
+        with self._lock:
+            life = self._lives.get(worker)
+            if life is None:
+                raise errors.ProgramError(f"there is no worker {worker!r}. {spelling.nearest(worker, self._lives)}")
+            if self._stage is not _Stage.RUNNING or life.phase is not Phase.RUNNING or life.incarnation is None:
+                what = life.phase.value if self._stage is _Stage.RUNNING else "in a run that is ending"
+                raise errors.ProgramError(f"{worker} cannot be restarted: it is {what}.")
+            if life.max_restarts == 0:
+                raise errors.ProgramError(
+                    f"{worker} cannot be restarted: its RestartPolicy has max_restarts=0, so the run ends with it."
+                )
+            if life.leave_by is None:
+                life.leave_by = self._clock.now() + _RESTART_GRACE_S
+                life.incarnation.ask_exit()
         self._wake.set()
 
     def step(self) -> float | None:
@@ -298,6 +325,7 @@ class Supervisor:
             if self._stage is _Stage.RUNNING:
                 self._start_due()
                 self._look_at_all()
+                self._hurry_restarts()
             if self._stage is _Stage.DRAINING:
                 self._drain()
             if self._stage is _Stage.KILLING and self._clock.now() >= self._deadline:
@@ -355,6 +383,14 @@ class Supervisor:
             if number == life.starts and life.phase is Phase.RUNNING:
                 self._take_end(life, end)
 
+    def _hurry_restarts(self) -> None:
+        """Kill those that should have left by now; a second time is harmless."""
+        now = self._clock.now()
+        for life in self._lives.values():
+            if life.leave_by is not None and life.leave_by <= now and life.incarnation is not None:
+                life.leave_by = now + _RESTART_GRACE_S
+                life.incarnation.kill()
+
     # ---- who is hung
 
     def _look_at_all(self) -> None:
@@ -363,8 +399,11 @@ class Supervisor:
         for life in self._lives.values():
             if life.phase is not Phase.RUNNING or life.incarnation is None:
                 continue
+            before = life.vitals
             life.vitals = self._look(life.incarnation) or life.vitals
             if life.vitals is not None:
+                if before is None or before.beat != life.vitals.beat:
+                    life.beat_at = now
                 self._is_watching = True
                 self._judge(life, life.detector.look(life.vitals, now), now)
 
@@ -405,7 +444,12 @@ class Supervisor:
             end = replace(end, reason=life.hung, is_external=True)
         life.incarnation = None
         life.last_end = end
-        if end.status is not core.WorkerStatus.FAILED:
+        is_restart, life.leave_by = life.leave_by is not None, None
+        if is_restart and self._stage is _Stage.RUNNING and end.status is not core.WorkerStatus.DONE:
+            life.has_ever_worked |= bool(life.has_worked)
+            life.phase, life.due = Phase.WAITING, self._clock.now()
+            self._note(EventKind.ENDED, life.name, "was asked to exit and is started again", end)
+        elif end.status is not core.WorkerStatus.FAILED:
             life.phase = Phase(end.status.value)
             self._note(EventKind.ENDED, life.name, f"{end.status}: {end.reason}", end)
         elif self._stage is _Stage.KILLING:
@@ -532,6 +576,7 @@ class Supervisor:
         match self._stage:
             case _Stage.RUNNING:
                 due = [life.due for life in self._lives.values() if life.phase is Phase.WAITING]
+                due += [life.leave_by for life in self._lives.values() if life.leave_by is not None]
                 if self._is_watching:
                     due.append(self._clock.now() + vital_signs.LOOK_EVERY_S)
             case _Stage.DRAINING:

@@ -48,6 +48,8 @@ class Ratings:
 
     def __init__(self) -> None:
         self._model = _model()
+        new = self._model.rating()
+        self._new = Rating(new.mu, new.sigma)
         self._ratings: dict[str, Rating] = {}
 
     def add(self, player: str, *, parent: str | None = None) -> None:
@@ -56,8 +58,7 @@ class Ratings:
             self._ratings[player] = self._ratings[parent]
 
     def of(self, player: str) -> Rating:
-        new = self._model.rating()
-        return self._ratings.get(player, Rating(new.mu, new.sigma))
+        return self._ratings.get(player, self._new)
 
     def update(self, players: Sequence[str], scores: Sequence[float]) -> None:
         """By one match. One that holds several sides gets what each of them gains or loses."""
@@ -101,12 +102,8 @@ def elo(payoff: Payoff, players: Sequence[str]) -> dict[str, Rating]:
     num = len(players)
     if not num:
         return {}
-    games, points = np.zeros((num, num)), np.zeros((num, num))
-    for i, player in enumerate(players):
-        for j, other in enumerate(players):
-            if i != j:
-                record = payoff.record(player, other)
-                games[i, j], points[i, j] = record.games, record.wins + 0.5 * record.draws
+    table = payoff.table(players)
+    games, points = table.sum(-1), table[..., 0] + 0.5 * table[..., 1]
     strength = np.zeros(num)
     for _ in range(_MAX_STEPS):  # Newton's: the likelihood has one maximum
         chance = 1.0 / (1.0 + np.exp(strength[None] - strength[:, None]))

@@ -5,6 +5,7 @@ The defaults are AlphaStar's: https://www.nature.com/articles/s41586-019-1724-z
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -17,7 +18,7 @@ from ludus.league.matchmaking import ExploitMain, MatchmakingRule, Mixed, Pfsp, 
 from ludus.league.payoff import Payoff
 from ludus.league.players import Player
 
-__all__ = ["DEFAULT_RULES", "RoleRules", "SnapshotRule", "Targets", "fixed_players", "main_agents"]
+__all__ = ["DEFAULT_RULES", "TARGETS", "RoleRules", "SnapshotRule", "Targets", "fixed_players", "main_agents"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +34,12 @@ class SnapshotRule:
     z: float = 1.96
 
     def __post_init__(self) -> None:
-        if self.min_steps < 0 or self.timeout_steps < 0 or (0 < self.timeout_steps < self.min_steps):
+        if not (self.min_steps >= 0 and self.timeout_steps >= 0) or 0 < self.timeout_steps < self.min_steps:
             raise ConfigError(f"min_steps={self.min_steps}, timeout_steps={self.timeout_steps}: 0 ≤ least ≤ most")
+        if not 0.0 <= self.win_rate <= 1.0:
+            raise ConfigError(f"win_rate={self.win_rate}: it is between 0 and 1")
+        if not 0.0 <= self.z < math.inf:
+            raise ConfigError(f"z={self.z}: it is 0 or more, as 1.96 for 95 % of confidence")
 
     def is_due(self, player: str, targets: Sequence[str], payoff: Payoff, num_steps: int) -> bool:
         """`num_steps` since the last one, or since it began."""
@@ -59,16 +64,26 @@ def main_agents(player: Player, players: Sequence[Player]) -> list[str]:
     return [each.name for each in players if each.role == "main" and each.name != player.name]
 
 
+TARGETS: Mapping[str, Targets] = MappingProxyType({"fixed": fixed_players, "main": main_agents})
+"""By the name that settings have for them: all that learn no more, or main agents."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RoleRules:
-    """`reset`: the probability that after a snapshot it begins again, from the weights that it began with."""
+    """`reset`: the probability that after a snapshot it begins again, from weights that nobody has trained.
+
+    `share`: how much of the training it gets, where learners take turns; one with 2 twice as much as one with 1.
+    """
 
     matchmaking: MatchmakingRule
     snapshot: SnapshotRule
     targets: Targets = fixed_players
     reset: float = 0.0
+    share: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 0.0 < self.share < math.inf:
+            raise ConfigError(f"share={self.share}: it is more than 0")
         if not 0.0 <= self.reset <= 1.0:
             raise ConfigError(f"reset={self.reset}: it is a probability")
 

@@ -16,7 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from ludus.errors import DataError, MissingExtra
 
-__all__ = ["Strategies", "alpha_rank", "exploitability", "fictitious_play", "nash", "replicator"]
+__all__ = [
+    "Strategies",
+    "alpha_rank",
+    "exploitability",
+    "fictitious_play",
+    "nash",
+    "projected_replicator",
+    "replicator",
+]
 
 Floats = NDArray[np.float64]
 
@@ -94,6 +102,30 @@ def replicator(
         shares = shares * np.exp(step_size * (fitness - shares @ fitness))
         path[step] = shares = shares / shares.sum()
     return path
+
+
+def projected_replicator(
+    matrix: ArrayLike, *, least: float = 0.02, num_steps: int = 10_000, step_size: float = 0.01
+) -> Floats:
+    """The average over the path of `replicator`, in which each of N players keeps a share of about `least / N`.
+
+    So nobody dies out. https://arxiv.org/abs/1711.00832
+    """
+    payoff = _matrix(matrix)
+    num = len(payoff)
+    if payoff.shape != (num, num):
+        raise DataError(f"a population plays against itself: the matrix is {payoff.shape}, and must be square")
+    if not 0.0 <= least <= 1.0:
+        raise DataError(f"least={least}: it is a share, from 0 to 1")
+    shares = np.full(num, 1.0 / num)
+    total = np.zeros(num)
+    for _ in range(num_steps):
+        fitness = payoff @ shares
+        grown = shares * np.exp(step_size * (fitness - shares @ fitness))
+        shares = np.maximum(grown / grown.sum(), least / num)
+        shares /= shares.sum()
+        total += shares
+    return _distribution(total)
 
 
 def alpha_rank(matrix: ArrayLike) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -47,10 +47,12 @@ class Holds:
         self._lock = threading.Lock()
         self._counts: Counter[int] = Counter()
         self._held: dict[int, Hold] = {}
+        self._released: deque[int] = deque()
 
     def hold(self, version: int | str) -> int:
         """Keep a version from retention until `release`; its number. Raises `DataError` if it is not there."""
         with self._lock:
+            self._release_all()
             number = self._store.resolve(self._model, version)
             if number not in self._held:
                 hold = self._store.hold(self._model, version)
@@ -65,8 +67,23 @@ class Holds:
     def release(self, number: int) -> None:
         """Undo one `hold`. After `close` there is nothing to undo."""
         with self._lock:
+            self._released.append(number)
+            self._release_all()
+
+    def release_soon(self, number: int) -> None:
+        """`release` for the garbage collector, which may run in the middle of anything here: it never waits."""
+        self._released.append(number)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._release_all()
+            finally:
+                self._lock.release()
+
+    def _release_all(self) -> None:
+        while self._released:
+            number = self._released.popleft()
             if number not in self._held:
-                return
+                continue
             self._counts[number] -= 1
             if self._counts[number] <= 0:
                 del self._counts[number]

@@ -33,6 +33,8 @@ def set_torch_model_weights(model: torch.nn.Module, weights: Mapping[str, Any]) 
 def as_arrays(weights: Mapping[str, Any] | torch.nn.Module) -> dict[str, NDArray[Any]]:
     """Weights given as a module, as tensors or as arrays. Nothing is copied that need not be."""
     named = weights.state_dict() if isinstance(weights, torch.nn.Module) else weights
+    if not isinstance(named, Mapping):
+        raise errors.DataError(f"weights are tensors or arrays by name; these are a {type(named).__name__}")
     return {name: _array(name, value) for name, value in named.items()}
 
 

@@ -112,7 +112,7 @@ class TrialFolder:
 
     def load_worker_names(self) -> list[str]:
         """The workers of its program."""
-        description = json.loads((self.path / "program.json").read_text(encoding="utf-8"))
+        description = files.read_json(self.path / "program.json")
         return [worker for node in description["nodes"] for worker in node["workers"]]
 
     def find(self) -> TrialRecord | None:
@@ -142,7 +142,7 @@ class TrialFolder:
     @staticmethod
     def _read(path: Path) -> TrialRecord:
         try:
-            return TrialRecord(**json.loads(path.read_text(encoding="utf-8")))
+            return TrialRecord(**files.read_json(path))
         except PermissionError:
             raise errors.ProgramError(f"{path} may be read only by the user who runs the trial.") from None
 

@@ -26,7 +26,7 @@ def is_alive(pid: int, start: int | None = None) -> bool:
         return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # no process has a number as large as that
         return False
     except PermissionError:
         return True

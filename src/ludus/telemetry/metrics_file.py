@@ -31,6 +31,7 @@ __all__ = ["METRICS_FILE", "Axis", "MetricsWriter", "axis_of", "read_last_metric
 METRICS_FILE = "metrics.jsonl"
 Axis = Literal["steps", "seconds"]
 _TAIL_BYTES = 64 * 1024
+_MOST_TAIL_BYTES = 512 * _TAIL_BYTES  # of a file without any lines of ours
 _BY_SECONDS = b'"axis": "seconds"'
 _NUM_TRIED = 16  # of the last lines, some of which may be damaged
 
@@ -162,13 +163,13 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 def read_last_metrics(folder: Path) -> list[dict[str, Any]]:
     """The last lines by steps, of as many bytes as it takes to find some, from tens of kilobytes on: mostly quick."""
     try:
-        with open(folder / METRICS_FILE, "rb") as file:
+        with files.open_regular(folder / METRICS_FILE) as file:
             end, num_bytes = file.seek(0, os.SEEK_END), _TAIL_BYTES
             while True:
                 file.seek(max(0, end - num_bytes))
                 lines = file.read().split(b"\n")
                 found = _parse([line for line in (lines if end <= num_bytes else lines[1:]) if _BY_SECONDS not in line])
-                if found or end <= num_bytes:
+                if found or num_bytes >= min(end, _MOST_TAIL_BYTES):
                     return found
                 num_bytes *= 8
     except FileNotFoundError:
@@ -180,7 +181,7 @@ def _parse(lines: list[bytes]) -> list[dict[str, Any]]:
     for line in lines:
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(value, dict) and isinstance(value.get("step"), int):
             found.append(value)

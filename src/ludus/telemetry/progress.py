@@ -30,8 +30,10 @@ _BAR_WIDTH = 24
 
 
 class Progress:
-    """How far a run is. `is_live`: draw in place; by default, if standard error is a terminal. `return_label`: what the
-    return of training is called. `unit`: what is counted.
+    """How far a run is, which has no end if `total_steps` is `None`. `total_s`: it ends after so long, if not sooner.
+
+    `is_live`: draw in place; by default, if standard error is a terminal. `return_label`: what the return of training
+    is called. `unit`: what is counted.
 
     Nothing is drawn between updates, and no thread is started: a run costs its updates. `status` says what a run is
     doing that has no news; it may be called from another thread than `update`.
@@ -39,17 +41,19 @@ class Progress:
 
     def __init__(
         self,
-        total_steps: int,
+        total_steps: int | None,
         is_live: bool | None = None,
         *,
         return_label: str = "return",
         unit: str = "steps",
+        total_s: float | None = None,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._total = max(1, total_steps)
+        self._total = None if total_steps is None else max(1, total_steps)
         self._return_label = return_label
         self._unit = unit
+        self._total_s = total_s
         self._stream = sys.stderr if stream is None else stream
         self._is_live = self._stream.isatty() if is_live is None else is_live
         self._clock = clock
@@ -110,7 +114,15 @@ class Progress:
     # --- what is shown
 
     def _position(self) -> str:
-        return f"{self._step:,} of {self._total:,} {self._unit} ({min(1.0, self._step / self._total):.0%})"
+        of = "" if self._total is None else f" of {self._total:,}"
+        share = "" if (done := self._done()) is None else f" ({done:.0%})"
+        return f"{self._step:,}{of} {self._unit}{share}"
+
+    def _done(self) -> float | None:
+        shares = [self._step / self._total] if self._total is not None else []
+        if self._total_s:
+            shares.append((self._clock() - self._began) / self._total_s)
+        return min(1.0, max(shares)) if shares else None
 
     def _metrics(self) -> list[str]:
         shown = [f"{rate:,.0f} {self._unit}/s"] if (rate := self._rate()) else []
@@ -138,10 +150,15 @@ class Progress:
         return [f"time: {', '.join(shown)}"] if shown else []
 
     def _left(self) -> list[str]:
-        rate = self._average() or self._rate()
-        if self._step >= self._total:
-            return [f"{_spell(self._clock() - self._began)} in all"]
-        return [f"{_spell((self._total - self._step) / rate)} left"] if rate else []
+        seconds, done = self._clock() - self._began, self._done()
+        if done is None:
+            return [f"after {_spell(seconds)}"]
+        if done >= 1.0:
+            return [f"{_spell(seconds)} in all"]
+        left = [self._total_s - seconds] if self._total_s is not None else []
+        if self._total is not None and (rate := self._average() or self._rate()):
+            left.append((self._total - self._step) / rate)
+        return [f"{_spell(min(left))} left"] if left else []
 
     def _rate(self) -> float:
         return self._values.get(_RATE) or self._average()
@@ -166,7 +183,7 @@ class Progress:
     def _view(self) -> Any:
         from rich import text
 
-        done = min(1.0, self._step / self._total)
+        done = self._done() or 0.0
         filled = round(done * _BAR_WIDTH)
         bar = text.Text("━" * filled, style="green" if done >= 1.0 else "cyan", no_wrap=True, overflow="ellipsis")
         bar.append("━" * (_BAR_WIDTH - filled), style="bright_black")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus import errors
-from ludus.command_line import trial_command
+from ludus.command_line import command_line, trial_command
 from ludus.envs.games import Games
 from ludus.experiment import config as configs
 from ludus.experiment.results import read_result
@@ -117,6 +117,11 @@ def resume(
     if trust:
         trust_config(folder.path)
     config = load_config(folder.path)
+    if (folder.path / "league").is_dir():
+        raise errors.ConfigError(
+            f"trial {folder.path.name!r} is a league, and is not trained as one policy. Go on with it: "
+            f"{command_line('league', config.train.env, '--trial', folder.path.name)}"
+        )
     if (result := read_result(folder.path)) is not None:
         return TrainingRun(folder.path, result)
     with (
@@ -146,15 +151,19 @@ def evaluate(
     env_args: str | Mapping[str, Any] = "{}",
     env: str | None = None,
     model: str = "policy",
+    search: int = 0,
 ) -> dict[str, Any]:
     """Play episodes with a trial's newest weights, none longer than `max_steps`; `None`: as the trial has it.
 
+    `search`: simulations of a tree search before each move, in games that have rules; 0: the policy alone plays.
     `env_args`, a mapping or its JSON, go over the arguments that the trial's evaluation has: on ALE, unclipped rewards.
     Of several agents each has its `return_mean/AGENT`; where they compete, `vs_random` is the share of games won
     against random play. A trial that was not trained plays a policy that a script made as its `model`, in `env`.
     """
     folder = find(trial, project=project)
     from ludus.experiment import evaluation, matches
+    from ludus.experiment.search_player import SearchPlayer
+    from ludus.learn.search.settings import SearchSettings
 
     loaded, config = _load_for_evaluation(folder.path, env, model)
     options: dict[str, Any] = {
@@ -162,7 +171,11 @@ def evaluate(
         "max_steps": max_steps,
         "env_args": configs.parse_env_args(env_args, setting="env_args") if isinstance(env_args, str) else env_args,
     }
-    played = evaluation.evaluate(loaded.policy, config, episodes=episodes, greedy=greedy, **options)
+    policy = loaded.policy
+    if search:
+        game_args = {**config.eval_env_args, **(options["env_args"] or {})}
+        policy = SearchPlayer(policy, config.train.env, game_args, SearchSettings(simulations=search))
+    played = evaluation.evaluate(policy, config, episodes=episodes, greedy=greedy, **options)
     result = {
         "trial": str(folder.path),
         "steps": loaded.num_steps,
@@ -178,10 +191,10 @@ def evaluate(
         return result
     result |= {f"return_mean/{agent}": played.mean_of(row) for row, agent in enumerate(played.agents)}
     few = min(episodes, _NUM_COMPARED)  # played the other way: in a game of many draws one way alone does not tell
-    other = evaluation.evaluate(loaded.policy, config, episodes=few, greedy=not greedy, warns=False, **options)
+    other = evaluation.evaluate(policy, config, episodes=few, greedy=not greedy, warns=False, **options)
     if matches.is_competitive(played, other):
         against = matches.play_matches(
-            loaded.policy, None, config, num_agents=num_agents, episodes=episodes, greedy=greedy, **options
+            policy, None, config, num_agents=num_agents, episodes=episodes, greedy=greedy, **options
         )
         result |= {
             "vs_random": against.win_rate,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ludus import errors, launch
+from ludus import errors, launch, spelling
 from ludus.launch import signals
 from ludus.program.program import Program
 from ludus.services.buffer import buffer_stats
@@ -207,6 +207,18 @@ class Driver:
     def records(self) -> list[launch.WorkerRecord]:
         """The workers of all runs that are not over."""
         return [record for run in self.runs() if not run.is_over for record in run.workers()]
+
+    def restart(self, worker: str) -> None:
+        """Have a worker exit and be started again. Raises `ProgramError` if it cannot be."""
+        for run in self.runs():
+            if not run.is_over and worker in {record.name for record in run.workers()}:
+                run.restart(worker)
+                return
+        known = [record.name for record in self.records()]
+        raise errors.ProgramError(
+            f"{worker!r} cannot be restarted: it is a thread of the driver's process, or not there. "
+            f"{spelling.nearest(worker, known)}"
+        )
 
     def _services(self) -> list[Service]:
         with self._lock:

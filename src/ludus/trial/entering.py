@@ -236,7 +236,9 @@ def begin(
             folders.TrialRecord.own(folder.path, experiment=EXPERIMENT, names_url=url, engine=engine, secret=secret)
         )
         stack.callback(_mark_ended, folder, driver)
-        status = StatusServer(driver.records, experiment=EXPERIMENT, trial=folder.path.name, secret=secret)
+        status = StatusServer(
+            driver.records, driver.restart, experiment=EXPERIMENT, trial=folder.path.name, secret=secret
+        )
         stack.callback(status.close)
         status.start(names)
         stack.callback(driver.interrupts.restore)

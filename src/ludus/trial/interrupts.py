@@ -1,4 +1,4 @@
-"""Ctrl-C while something is under way that must not be left half done."""
+"""Ctrl-C, or another signal, while something is under way that must not be left half done."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ __all__ = ["deferred_to"]
 
 
 @contextlib.contextmanager
-def deferred_to(ask: Callable[[], None]) -> Iterator[None]:
+def deferred_to(ask: Callable[[], None], wanted: signal.Signals = signal.SIGINT) -> Iterator[None]:
     """Within the block the first Ctrl-C calls `ask`; a second raises `KeyboardInterrupt` at once.
 
+    Of another signal that is `wanted`, the second does what it did before: SIGTERM ends the process.
     Only the main thread can handle signals; elsewhere, and where Ctrl-C is ignored, nothing is changed.
     """
-    previous = signal.getsignal(signal.SIGINT)
+    previous = signal.getsignal(wanted)
     if threading.current_thread() is not threading.main_thread() or previous in (signal.SIG_IGN, None):
         yield
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, previous)
+        signal.signal(wanted, previous)
         ask()
 
-    signal.signal(signal.SIGINT, handle)
+    signal.signal(wanted, handle)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        signal.signal(wanted, previous)

@@ -138,6 +138,7 @@ def training_program(config: Config, folder: Path, *, began: float) -> tuple[Pro
     env = envs.spec(train.env, **config.env_args)
     policy = wiring.make_policy_spec(config, env)
     wiring.check_replay(config, env)
+    wiring.check_search(config, env, policy)
     if config.is_game:
         _add_game_workers(program, config, folder, policy, has_mask=env.has_mask)
     elif config.num_simulators:
@@ -207,6 +208,7 @@ def _add_simulators(program: Program, config: Config, policy: PolicySpec, env: E
         num_trainers=train.trainers,
         is_async=is_async,
         model=wiring.MODEL,
+        make_search=wiring.search_factory(config, env),
         exponents=wiring.exponents(config, env),
     )
     program.add(

@@ -16,6 +16,7 @@ import pytest
 
 from ludus import errors, files
 from ludus.data.digest import digest
+from ludus.models.versions import changes
 from ludus.models.versions.store import VersionStore
 
 
@@ -499,3 +500,28 @@ def test_a_lock_has_a_deadline_and_dies_with_its_holder(tmp_path: Path) -> None:
     os.waitpid(holder, 0)
     with files.lock(path, timeout_s=1.0):
         pass
+
+
+def test_more_versions_stay_while_somebody_subscribes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = VersionStore(tmp_path, keep=2)
+    store.attend("policy")  # also before there is a model
+    assert store.models() == []
+    for number in range(70):
+        store.publish("policy", weights(number), number=number)
+    assert store.numbers("policy") == list(range(6, 70))
+    assert (store.num_published("policy"), store.changes("policy").num_published) == (70, 70)
+    monkeypatch.setattr(changes.time, "time", lambda: os.stat(tmp_path / ".subscribers-policy").st_mtime + 1.0)
+    store.publish("policy", weights(70), number=70)
+    assert store.numbers("policy") == [69, 70]
+    with pytest.raises(errors.DataError, match="cannot name a model"):
+        store.attend("../up")
+
+
+def test_a_counter_of_an_older_ludus_is_taken_over(tmp_path: Path) -> None:
+    VersionStore(tmp_path).publish("policy", weights(1), number=4)
+    counter = tmp_path / "policy" / "newest"
+    counter.write_bytes(counter.read_bytes()[:16])
+    store = VersionStore(tmp_path)
+    assert (store.latest("policy"), store.num_rewinds("policy"), store.num_published("policy")) == (4, 0, 0)
+    store.publish("policy", weights(2), number=5)
+    assert (store.latest("policy"), store.num_published("policy")) == (5, 1)

@@ -16,7 +16,7 @@ from ludus.data.segment import Segment
 from ludus.errors import EnvError
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.policies.policy import Policy, PolicySpec
-from ludus.services.simulator.chooser import InlineChooser
+from ludus.services.simulator.chooser import Acted, InlineChooser
 from ludus.services.simulator.episodes import EpisodeLog, mark_void
 from ludus.services.simulator.simulator import Simulator
 
@@ -31,6 +31,7 @@ class LateChooser:
     """As an inference service elsewhere: what is asked for is answered when it is wanted, not before."""
 
     is_remote = True
+    extra_spec = None
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -44,7 +45,7 @@ class LateChooser:
     def finish(self, ticket: Any, rng: np.random.Generator) -> Any:
         self.log.append("finish")
         obs, state, first, mask = ticket
-        return self._policy.act(obs, state, first, rng, mask)
+        return Acted(*self._policy.act(obs, state, first, rng, mask))
 
 
 def policy_for(vector_env: VectorEnv, **settings: Any) -> Policy:

@@ -226,15 +226,15 @@ def test_weights_are_published_got_and_tagged(trial: OwnTrial) -> None:
         model.publish_weights(Net(hidden=8))
 
 
-def test_a_clone_begins_with_a_versions_weights_and_goes_its_own_way(trial: OwnTrial) -> None:
+def test_a_clone_with_a_name_begins_with_a_versions_weights_and_goes_its_own_way(trial: OwnTrial) -> None:
     model = RemoteModel("net", net(0), (IMAGE,), local_mode=True)
     model.publish_weights(net(1))
-    clone = model.clone()
+    clone = model.clone(name="net-1")
     assert (clone.name, clone.step, clone.settings.local_mode) == ("net-1", 0, True)
     model.publish_weights(net(2))
     np.testing.assert_allclose(forward(clone)["logits"], expected(1, IMAGE), atol=1e-5)
     assert clone.publish_weights(net(5)) == 1
-    assert model.clone(1).step == 1, "it is there already"
+    assert model.clone(1, name="net-1").step == 1, "it is there already"
     model.tag("champion", 0)
     assert model.clone("champion", name="old").name == "old"
     with pytest.raises(errors.DataError, match="did not begin with version 2"):

@@ -50,7 +50,7 @@ def test_a_trial_that_was_deleted_begins_again_with_another_model(tmp_path: Path
 def test_a_clone_has_the_settings_of_the_handle_that_it_is_made_by(trial: trials.Trial) -> None:
     RemoteModel("net", torch.nn.Linear(4, 2), (ROW,))
     mine = RemoteModel("net", local_mode=True, keep=3, checkpoint_steps=2)
-    clone = mine.clone()
+    clone = mine.clone(name="copy")
     assert clone.settings == mine.settings
     for _ in range(5):
         mine.publish_weights(mine.get_model())

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ludus.learn.algorithms.sample import SampleView
     from ludus.learn.networks.config import NetworkConfig
     from ludus.learn.policies.policy import Policy, PolicySpec
+    from ludus.learn.search.settings import SearchSettings
 
 __all__ = ["Algorithm", "AlgorithmConfig", "Loss", "Networks", "SegmentConfig", "View"]
 
@@ -135,6 +136,7 @@ class Algorithm(Generic[C]):
     needs_time: ClassVar[bool] = False  # minibatches are whole rows, because the loss looks along time
     default_flow: ClassVar[str] = "sync"
     learns_from: ClassVar[str] = "segments"  # or, from replay: "transitions", "sequences"
+    searches: ClassVar[bool] = False  # a tree search chooses the moves in training: see `search`
     unused: ClassVar[frozenset[str]] = frozenset()  # settings that `Config` inherits and that do nothing: no options
 
     def __init__(self, config: C, *, num_agents: int = 1) -> None:
@@ -152,8 +154,12 @@ class Algorithm(Generic[C]):
         """The policy, and what is trained or moved beside it. torch is seeded: all ranks make the same networks."""
         return Networks(policy=policy)
 
+    def search(self) -> SearchSettings | None:
+        """The tree search that chooses in training, whose policy is `Segment.extra`; `None`: the policy itself does."""
+        return None
+
     def targets(self, sample: SampleView) -> dict[str, Tensor]:
-        """`[T, R]` tensors for the losses, computed once for each sample, without gradients.
+        """Tensors `[T, R, ...]` for the losses, computed once for each sample, without gradients.
 
         Not called where `needs_time`: there the loss sees all that it needs.
         """

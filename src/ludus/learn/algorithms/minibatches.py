@@ -48,7 +48,7 @@ def _of_steps(
         "mask": None if segment.mask is None else segment.mask[:-1].flatten(0, 1),
         "weight": None if sample.weight is None else sample.weight.expand(steps, rows).flatten(),
         "row": None if sample.row is None else sample.row.expand(steps, rows).flatten(),
-        "targets": {name: target.flatten() for name, target in targets.items()},
+        "targets": {name: target.flatten(0, 1) for name, target in targets.items()},
     }
     size = config.minibatch_size or steps * rows
     num_minibatches = max(1, round(steps * rows / size))

@@ -24,6 +24,7 @@ _HOMES = {
     "td3": ("td3", "TD3"),
     "bc": ("bc", "BC"),
     "iql": ("iql", "IQL"),
+    "alphazero": ("alphazero", "AlphaZero"),
 }
 NAMES = tuple(_HOMES)
 

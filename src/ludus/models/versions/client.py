@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from ludus import errors, files
 from ludus.data.digest import digest as digest_of
+from ludus.models.versions.changes import Changes, at_or_before
 from ludus.models.versions.store import LATEST, Version, VersionStore, check_model
 from ludus.rpc.address import host_id, runtime_folder
 from ludus.rpc.call import Pending
@@ -35,6 +36,7 @@ _LONG_POLL_S = 10.0
 _RETRY_AFTER_S = 0.2
 _PATIENCE_S = 60.0
 _STALE_AFTER_S = 24 * 3600.0
+_MAX_RACES = 100
 
 Weights = dict[str, NDArray[Any]]
 
@@ -96,7 +98,7 @@ class FarVersions:
         self._service = service
         self._cache = cache
         self._lock = threading.Lock()
-        self._newest: dict[str, tuple[int | None, int]] = {}  # by model: the number, and how often it was rewound
+        self._newest: dict[str, tuple[int | None, int, int]] = {}  # by model: the answer of `latest`
         self._closed = threading.Event()
 
     def latest(self, model: str) -> int | None:
@@ -113,10 +115,24 @@ class FarVersions:
             raise errors.DataError(f"{model!r} has no version {version!r} yet")
         return number
 
-    def _listen(self, model: str) -> tuple[int | None, int]:
+    def num_published(self, model: str) -> int:
+        return (self._newest.get(model) or self._listen(model))[2]
+
+    def changes(self, model: str) -> Changes:
+        found = _ask(self._service, "changes", model)
+        return Changes(**{**found, "numbers": tuple(found["numbers"])})
+
+    def attend(self, model: str) -> None:
+        _ask(self._service, "attend", model)
+
+    def at_or_before(self, model: str, step: int) -> int:
+        return at_or_before(model, self.changes(model).numbers, step)
+
+    def _listen(self, model: str) -> tuple[int | None, int, int]:
         with self._lock:
             if model not in self._newest:
-                self._newest[model] = tuple(_ask(self._service, "latest", model))
+                number, num_rewinds, num_published = _ask(self._service, "latest", model)
+                self._newest[model] = number, num_rewinds, num_published
                 thread = threading.Thread(target=self._follow, args=(model,), daemon=True, name=f"weights-{model}")
                 thread.start()
             return self._newest[model]
@@ -135,7 +151,7 @@ class FarVersions:
                 self._closed.wait(_RETRY_AFTER_S)
                 continue
             is_lost = False
-            self._newest[model] = tuple(newest)
+            self._newest[model] = newest[0], newest[1], newest[2]
 
     def get(self, model: str, version: int | str = LATEST, *, private: bool = False) -> tuple[Version, Weights]:
         """From the cache, which the first process fills; the others wait for it and then read the same file."""
@@ -168,10 +184,21 @@ class FarVersions:
             return None
 
     def publish(
-        self, model: str, weights: Mapping[str, NDArray[Any]], *, number: int, digest: str | None = None
+        self, model: str, weights: Mapping[str, NDArray[Any]], *, number: int | None, digest: str | None = None
     ) -> Version:
+        """`VersionStore.publish`, where the folder is. A call that is repeated publishes once."""
         digest = digest or digest_of(dict(weights))
-        return Version.from_nest(_ask(self._service, "publish", model, dict(weights), int(number), digest))
+        if number is not None:
+            return Version.from_nest(_ask(self._service, "publish", model, dict(weights), int(number), digest))
+        for _ in range(_MAX_RACES):
+            newest = _ask(self._service, "latest", model)[0]
+            following = 0 if newest is None else newest + 1
+            try:
+                return self.publish(model, weights, number=following, digest=digest)
+            except errors.DataError:
+                if _ask(self._service, "latest", model)[0] == newest:
+                    raise
+        raise errors.Overloaded(f"{model!r} is published by others faster than from here; nothing was published")
 
     def tag(self, model: str, name: str, number: int) -> None:
         _ask(self._service, "tag", model, name, number)

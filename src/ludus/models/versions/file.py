@@ -115,6 +115,8 @@ def check_weights(weights: Mapping[str, NDArray[Any]]) -> int:
 
     NumPy's scalars are arrays, too: arithmetic on an array without axes gives them.
     """
+    if not isinstance(weights, Mapping):
+        raise errors.DataError(f"weights are NumPy arrays by name; these are a {type(weights).__name__}")
     for name, array in weights.items():
         if not isinstance(name, str) or not isinstance(array, np.ndarray | np.generic):
             raise errors.DataError(f"weights are NumPy arrays by name; {name!r} is a {type(array).__name__}")

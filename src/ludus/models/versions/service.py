@@ -87,8 +87,18 @@ class WeightsService:
 
     @register
     def latest(self, model: str) -> list[int | None]:
-        """The newest number (`None` before the first), and how often the model was rewound."""
-        return [self.store.latest(model), self.store.num_rewinds(model)]
+        """The newest number (`None` before the first), how often the model was rewound, how many were published."""
+        return [self.store.latest(model), self.store.num_rewinds(model), self.store.num_published(model)]
+
+    @register
+    def changes(self, model: str) -> dict[str, Nest]:
+        """`VersionStore.changes`."""
+        return asdict(self.store.changes(model))
+
+    @register
+    def attend(self, model: str) -> None:
+        """`VersionStore.attend`."""
+        self.store.attend(model)
 
     @register
     def wait_newer(self, model: str, number: int | None, timeout_s: float = 10.0) -> Deferred | list[int | None]:

@@ -31,6 +31,8 @@ from numpy.typing import NDArray
 
 from ludus import errors, files
 from ludus.data.digest import digest as digest_of
+from ludus.models.versions import changes as followed
+from ludus.models.versions.changes import Changes
 from ludus.models.versions.file import Version, check_weights, read_file, write_file
 
 __all__ = ["LATEST", "Hold", "Version", "VersionStore", "check_model", "check_tag"]
@@ -41,7 +43,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 _FILE = re.compile(r"(\d{9,})-([0-9a-f]{12})\.weights")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_COUNTER, _COUNTER_BYTES = "newest", 16
+_COUNTER, _COUNTER_BYTES = "newest", 24
 _TAGS, _CHECKED_TAGS, _LOCK = "tags.json", "tags.checked", ".lock"
 _NONE = -1
 _MAX_RACES = 100
@@ -116,6 +118,36 @@ class VersionStore:
         """How often the model was rewound: a number may stand for other weights after that."""
         counter = self._counters.get(model) or self._open_counter(model)
         return 0 if counter is None else int(counter[1])
+
+    def num_published(self, model: str) -> int:
+        """How many versions were published in all. As cheap as `latest`."""
+        counter = self._counters.get(model) or self._open_counter(model)
+        return 0 if counter is None else int(counter[2])
+
+    def changes(self, model: str) -> Changes:
+        """Counts and numbers of one moment."""
+        if not self._folder(model).is_dir():
+            return Changes(num_published=0, num_rewinds=0, numbers=())
+        with files.lock(self._folder(model) / _LOCK):
+            return Changes(
+                num_published=self.num_published(model),
+                num_rewinds=self.num_rewinds(model),
+                numbers=tuple(self.numbers(model)),
+            )
+
+    def attend(self, model: str) -> None:
+        """Say that somebody subscribes: for the next half minute more versions stay, so that it misses none."""
+        check_model(model)
+        files.make_folder(self.folder, durable=self._durable)
+        followed.attend(self.folder, model)
+
+    def at_or_before(self, model: str, step: int) -> int:
+        """The newest number at or before `step`; -1: the newest. Raises `DataError` if there is none."""
+        return followed.at_or_before(model, self.numbers(model), step)
+
+    def numbers(self, model: str) -> list[int]:
+        """Of the versions that are there, oldest first. Opens no file."""
+        return [number for number, _ in self._paths(model)]
 
     def resolve(self, model: str, version: int | str = LATEST) -> int:
         """The number that is meant: a number itself, a tag's, or the newest. Raises `DataError` if there is none."""
@@ -294,8 +326,11 @@ class VersionStore:
                 )
             counter = self._counters.get(model) or self._open_counter(model)
             assert counter is not None, "made with the folder"
+            if known is None:
+                counter[2] += 1  # before the number: who sees the new number sees this, too
             counter[0] = max(counter[0], number)
             for deleted in self._deleted.get(model, ()):
+                deleted[2] += int(known is None)
                 deleted[0] = counter[0]
             if named:
                 self._write_tags(model, {**self.tags(model), **dict.fromkeys(named, version.number)})
@@ -363,7 +398,7 @@ class VersionStore:
         return folder
 
     def _make_folder(self, model: str) -> Path:
-        """The model's folder with its counter in it: two int64, the newest number and how often it was rewound."""
+        """The model's folder with its counter in it, three int64: the newest number, how many rewinds and publishes."""
         folder = self._folder(model)
         if model in self._counters:
             if folder.is_dir():
@@ -373,7 +408,7 @@ class VersionStore:
         files.make_folder(folder, durable=self._durable)
         with files.lock(folder / _LOCK):
             if self._open_counter(model, is_locked=True) is None:
-                content = _NONE.to_bytes(8, "little", signed=True) + bytes(8)
+                content = _NONE.to_bytes(8, "little", signed=True) + bytes(16)
                 files.replace(folder / _COUNTER, [content], durable=self._durable)
                 self._open_counter(model, is_locked=True)
         return folder
@@ -463,6 +498,8 @@ class VersionStore:
     def _retain(self, model: str, published: int, keep: int) -> None:
         """Unlink what is neither among the newest, nor tagged, nor just published, nor held by anybody."""
         paths = self._paths(model)
+        if keep < followed.ATTENDED_KEEP and followed.is_attended(self.folder, model):
+            keep = followed.ATTENDED_KEEP
         kept = {published, *self.tags(model).values(), *(number for number, _ in paths[-keep:])}
         for number, path in paths:
             if number not in kept:

@@ -36,6 +36,10 @@ def counts(stats: Mapping[str, Any]) -> Counts:
     """`BufferStats` by name, as what they are."""
     return Counts(
         totals={name: stats[f"num_{name}"] for name in ("pushed", "taken", "dropped", "duplicates")},
-        levels={"size": stats["size"], "waiting_producers": stats["num_waiting_producers"]},
+        levels={
+            "size": stats["size"],
+            "capacity": stats["capacity"],
+            "waiting_producers": stats["num_waiting_producers"],
+        },
         rates={"pushed_per_second": "pushed", "taken_per_second": "taken"},
     )

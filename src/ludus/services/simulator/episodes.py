@@ -50,25 +50,27 @@ class EpisodeLog:
         done = (segment.terminated | segment.truncated) & ~void
         total = self._total + np.cumsum(segment.reward, axis=0, dtype=np.float64)
         length = self._length + np.cumsum(segment.active[:-1], axis=0)
-        ended: list[Episode] = []
-        before_total: dict[int, float] = {}
-        before_length: dict[int, int] = {}
-        for step, row in zip(*np.nonzero(done), strict=True):
-            if self._is_partial[row]:
-                self._is_partial[row] = False
-            else:
-                ended.append(
-                    Episode(
-                        float(total[step, row] - before_total.get(row, 0.0)),
-                        int(length[step, row] - before_length.get(row, 0)),
-                        int(row),
-                    )
-                )
-            before_total[row], before_length[row] = float(total[step, row]), int(length[step, row])
-        self._total, self._length = total[-1], length[-1]
-        for row, value in before_total.items():
-            self._total[row] -= value
-            self._length[row] -= before_length[row]
+        steps, rows = np.nonzero(done)
+        order = np.argsort(rows, kind="stable")  # by row, and then by step
+        follows = np.zeros(len(rows), np.bool_)  # another episode that ended in the same row
+        follows[1:] = rows[order][1:] == rows[order][:-1]
+        totals, lengths = _since_the_one_before((steps, rows), order, follows, total, length)
+        is_whole = np.ones(len(rows), np.bool_)
+        is_whole[order] = follows | ~self._is_partial[rows[order]]
+        ended = [
+            Episode(each_total, each_length, row)
+            for each_total, each_length, row, whole in zip(
+                totals.tolist(), lengths.tolist(), rows.tolist(), is_whole.tolist(), strict=True
+            )
+            if whole
+        ]
+        self._is_partial[rows] = False
+        last = np.full(len(self._total), -1)
+        np.maximum.at(last, rows, steps)
+        has_ended = np.flatnonzero(last >= 0)
+        self._total, self._length = total[-1].copy(), length[-1].copy()
+        self._total[has_ended] -= total[last[has_ended], has_ended]
+        self._length[has_ended] -= length[last[has_ended], has_ended]
         self._total[void] = 0.0
         self._length[void] = 0
         self._is_partial |= void
@@ -80,3 +82,16 @@ class EpisodeLog:
     def restore(self, saved: Nest) -> None:
         self._total, self._length = np.array(saved["total"]), np.array(saved["length"])
         self._is_partial = np.array(saved.get("is_partial", np.zeros(len(self._total), np.bool_)))  # in old checkpoints
+
+
+def _since_the_one_before(
+    where: tuple[NDArray[Any], NDArray[Any]], order: NDArray[Any], follows: NDArray[np.bool_], *sums: NDArray[Any]
+) -> list[NDArray[Any]]:
+    """Of running sums, what each episode has added; `follows`, in this order: there is one before it in its row."""
+    added = []
+    for each in sums:
+        at_end = each[where][order]
+        result = np.empty_like(at_end)
+        result[order] = np.where(follows, at_end - np.roll(at_end, 1), at_end)
+        added.append(result)
+    return added

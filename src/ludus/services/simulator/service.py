@@ -44,6 +44,7 @@ class SimulatorSettings:
     num_trainers: int = 1
     is_async: bool = True
     model: str = "policy"
+    make_search: Callable[[Policy], Chooser] | None = None  # a chooser that looks ahead, if the algorithm has one
     exponents: NDArray[np.float32] | None = None  # of the rows of all simulators: how much each explores
 
 
@@ -87,7 +88,9 @@ class SimulatorService(Worker):
             num_rows = sum(group.num_rows for group in groups)
             exponents = exponents[self._index * num_rows : (self._index + 1) * num_rows]
         chooser: Chooser
-        if self._inference is None:
+        if settings.make_search is not None:
+            chooser = settings.make_search(self._policy)
+        elif self._inference is None:
             chooser = InlineChooser(self._policy, exponents)
         else:
             chooser = self._remote = RemoteChooser(ModelClient.of(self._inference), self._policy.head, exponents)

@@ -79,6 +79,7 @@ class Simulator:
                 num_envs=sum(vector_env.num_envs for vector_env in groups),
                 state=state_spec,
                 has_mask=spec.has_mask,
+                extra=chooser.extra_spec,
             )
             for _ in range(num_slots)
         ]
@@ -161,12 +162,15 @@ class Simulator:
     def _act(self, group: _Group, segment: Segment, step: int) -> None:
         """Second half: choose, and let the envs go on."""
         began = time.perf_counter()
-        action, logp, group.state = self._chooser.finish(group.ticket, self._rng)
-        segment.action[step, group.rows] = action
-        segment.logp[step, group.rows] = logp
+        acted = self._chooser.finish(group.ticket, self._rng)
+        group.state = acted.state
+        segment.action[step, group.rows] = acted.action
+        segment.logp[step, group.rows] = acted.logp
+        if segment.extra is not None:
+            _write(segment.extra, step, group.rows, acted.extra)
         ended = time.perf_counter()
         self._act_s += ended - began
-        group.vector_env.send(action)
+        group.vector_env.send(acted.action)
         self._step_s += time.perf_counter() - ended
 
     def statistics(self) -> SimulatorStats:

@@ -4,7 +4,8 @@ model = RemoteModel("policy", Net(), forward_args=(image,))     # make it, or ta
 model = RemoteModel("policy")                                   # elsewhere: find it
 logits, value = await model.forward(image)                      # no batch axis; the session's own version
 model.publish_weights(net)                                      # the next version
-champion = model.clone("champion")                              # a model of its own that begins with those weights
+opponent = model.clone(1200)                                    # the newest version at or before 1200, to play against
+branch = model.clone("champion", name="branch")                 # a model of its own that begins with those weights
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 
@@ -30,9 +31,11 @@ from ludus.models.request import Inference
 from ludus.models.settings import ModelSettings
 from ludus.models.torch_weights import as_arrays, get_torch_model_weights, set_torch_model_weights
 from ludus.models.verify import Verification
+from ludus.models.versions.changes import NEWEST
 from ludus.models.versions.store import LATEST, Version
 from ludus.trial import current as trials
 from ludus.trial import trained
+from ludus.trial.named.clone import ModelClone, number_of
 from ludus.trial.trial import Trial
 from ludus.workers.remote import Remote
 
@@ -236,20 +239,35 @@ class RemoteModel:
         """
         return self._named.publish(as_arrays(weights), tag=tag, settings=self._settings).number
 
-    def clone(self, step: int | str = LATEST, *, name: str | None = None) -> RemoteModel:
-        """A new model that begins with the weights of a version: a fixed opponent, or a branch to train.
+    @overload
+    def clone(self, step: int | str = NEWEST) -> ModelClone: ...
 
-        It is called `NAME-STEP`, unless `name` is given. If it is there already and began with the same weights, it is
-        returned as it is now.
+    @overload
+    def clone(self, step: int | str = NEWEST, *, name: str) -> RemoteModel: ...
+
+    def clone(self, step: int | str = NEWEST, *, name: str | None = None) -> ModelClone | RemoteModel:
+        """The newest version at or before `step`; -1: the newest of all. A tag is also a step.
+
+        Without a `name`, a fixed opponent, called `NAME-NUMBER`: it shares the version's file with all who play it,
+        so make one for each session. With a name, a model of its own that begins with those weights, to train; if it
+        is there already and began with the same weights, it is returned as it is now. Raises `DataError` if there is
+        no such version.
         """
+        return (
+            ModelClone(self, step, lambda: self._named.holds, self._named.store)
+            if name is None
+            else self._branch(step, name)
+        )
+
+    def _branch(self, step: int | str, name: str) -> RemoteModel:
         own = self._named
-        with own.store.hold(self.name, step) as held:
+        with own.store.hold(self.name, number_of(own.store, self.name, step)) as held:
             number = held.number
             version, weights = own.store.get(self.name, number)
             definition = own.folder.definition()
             set_torch_model_weights(definition.module, weights)
         cloned = RemoteModel(
-            name or f"{self.name}-{number}",
+            name,
             definition.module,
             definition.forward_args,
             definition.forward_kwargs,

@@ -68,10 +68,10 @@ class Categorical(Head):
         return action
 
     def logp(self, params: Any, action: Any, mask: Any = None) -> Any:
-        return self._log_softmax(params, mask).gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        return self.all_logp(params, mask).gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
     def entropy(self, params: Any, mask: Any = None) -> Any:
-        logps = self._log_softmax(params, mask)
+        logps = self.all_logp(params, mask)
         return -(logps.exp() * logps).sum(-1)
 
     def logp_and_entropy(self, params: Any, action: Any, mask: Any = None) -> tuple[Any, Any]:
@@ -81,10 +81,11 @@ class Categorical(Head):
         return logp, entropy
 
     def kl(self, params_old: Any, params_new: Any, mask: Any = None) -> Any:
-        old, new = self._log_softmax(params_old, mask), self._log_softmax(params_new, mask)
+        old, new = self.all_logp(params_old, mask), self.all_logp(params_new, mask)
         return (old.exp() * (old - new)).sum(-1)
 
-    def _log_softmax(self, params: Any, mask: Any) -> Any:
+    def all_logp(self, params: Any, mask: Any = None) -> Any:
+        """`[..., choices]` the log-probability of each choice."""
         check_params(params, self.num_params)
         return F.log_softmax(params if mask is None else torch.where(mask, params, FORBIDDEN), dim=-1)
 

@@ -1,0 +1,1 @@
+"""Games of one move: both players act at once, and it is over."""

@@ -1,0 +1,1 @@
+"""OpenSpiel's games: small ones from tables, larger ones from its states."""

@@ -1,0 +1,286 @@
+"""A league that runs: in one process with its trial, or as a program of learners and simulators.
+
+In both its service is worker `league/0` of the trial, which commands and pages call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ludus import envs, errors, files
+from ludus.data.nest import Nest
+from ludus.experiment import status, wiring
+from ludus.experiment.results import RESULT_FILE
+from ludus.launch import Phase
+from ludus.league import code_bots
+from ludus.league.config import LeagueRunConfig
+from ludus.league.folder import FOLDER
+from ludus.league.players import LEARNING, Player, player_of, player_to_nest
+from ludus.league.pools import open_pool
+from ludus.league.service import LeagueService
+from ludus.league.training import LeagueTraining
+from ludus.league.workers import LearnerWorker, MatchWorker
+from ludus.program.program import Program, Resources, RestartPolicy
+from ludus.trial import interrupts
+from ludus.trial.driver import Stage
+from ludus.trial.metrics import LoopMetrics, TrialMetrics
+from ludus.trial.trial import EXPERIMENT, Trial
+from ludus.workers.register import register
+
+__all__ = ["LEAGUE", "OnProgress", "OnStatus", "TrialLeague", "make_service", "run"]
+
+_LOG = logging.getLogger(__name__)
+LEAGUE = FOLDER  # the node; its worker is league/0
+_METRICS_EVERY_S = 1.0
+_LOOK_EVERY_S = 0.5
+_HANG_S = 300.0
+_TERMINATED = "SIGTERM"
+_RESTARTS = RestartPolicy(max_restarts=None, backoff_s=0.1, max_backoff_s=2.0)
+
+OnProgress = Callable[[int, dict[str, float]], None]
+OnStatus = Callable[[str], None]
+
+
+def run(
+    config: LeagueRunConfig,
+    trial: Trial,
+    written: TrialMetrics,
+    *,
+    on_progress: OnProgress | None = None,
+    on_status: OnStatus | None = None,
+) -> dict[str, Any]:
+    """Come back with the result, the trial closed. Interrupted, all that learn write a checkpoint first."""
+    one_or_many = _in_one_process if config.league.is_embedded else _in_many
+    with trial:
+        result = one_or_many(config, trial, _Progress(config, trial.folder, written, on_progress), on_status)
+        files.replace_json(trial.folder / RESULT_FILE, result)
+    return result
+
+
+class _Progress:
+    """Metrics, about once a second."""
+
+    def __init__(
+        self, config: LeagueRunConfig, folder: Path, written: TrialMetrics, on_progress: OnProgress | None
+    ) -> None:
+        self._began = time.monotonic()
+        self._last = self._began
+        self._metrics = LoopMetrics(written, folder)
+        self._on_progress = on_progress
+
+    def report(self, step: int, values: Callable[[], Mapping[str, float]]) -> None:
+        if time.monotonic() - self._last < _METRICS_EVERY_S:
+            return
+        self._last = time.monotonic()
+        metrics = dict(values())
+        self._metrics.write(step, metrics)
+        if self._on_progress is not None:
+            self._on_progress(step, metrics)
+
+
+def _in_one_process(
+    config: LeagueRunConfig, trial: Trial, progress: _Progress, on_status: OnStatus | None
+) -> dict[str, Any]:
+    wiring.use_threads(config.training)
+    driver = trial.driver
+    service = make_service(config, trial.folder)
+    driver.host(service, LEAGUE)
+    _serve(config, trial)
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(contextlib.closing(open_pool(config, trial.folder)))
+        training = stack.enter_context(LeagueTraining(config, trial.folder, service, pool, until=_until(config)))
+        if on_status is not None:
+            stack.enter_context(status.StatusReporter(lambda: (training.total_steps, training.doing), on_status))
+        with (
+            interrupts.deferred_to(lambda: driver.ask_stop("interrupted")),
+            interrupts.deferred_to(lambda: driver.ask_stop(_TERMINATED), signal.SIGTERM),
+        ):
+            while not training.is_done and not driver.stop_asked.is_set():
+                if not training.turn():
+                    _LOG.warning("nobody in this league learns: `ludus league add` a player, or end it with Ctrl-C")
+                    while not training.turn() and not training.is_done and not driver.stop_asked.wait(_LOOK_EVERY_S):
+                        pass
+                progress.report(training.total_steps, training.metrics)
+            training.checkpoint()
+        if driver.stop_asked.is_set():
+            raise SystemExit(128 + signal.SIGTERM) if driver.stop_reason == _TERMINATED else KeyboardInterrupt
+        return _result(config, trial.folder, service.standings())
+
+
+def _in_many(config: LeagueRunConfig, trial: Trial, progress: _Progress, on_status: OnStatus | None) -> dict[str, Any]:
+    driver = trial.driver
+    driver.interrupts.install()
+    running = trial.run(_program(config, trial.folder), stage=Stage.TRAINERS)
+    league = trial.remote(LEAGUE)
+    _serve(config, trial)
+    step = 0
+    while not running.wait(_LOOK_EVERY_S):
+        records = {record.name: record for record in running.workers()}
+        learners = [record for name, record in records.items() if name.startswith("learner/")]
+        step = max([step, *(int(record.report.get("step", 0)) for record in learners)])
+        progress.report(step, functools.partial(_joined, [record.report for record in learners]))
+        busy = next((record for record in learners if record.busy_s >= status.BUSY_AFTER_S), None)
+        if busy is not None and on_status is not None:
+            on_status(f"{busy.name} {busy.activity}")
+        if all(record.status is Phase.DONE for record in learners):
+            break  # simulators do not end by themselves
+        if driver.stop_asked.is_set():
+            raise KeyboardInterrupt
+    return _result(config, trial.folder, league.standings())
+
+
+def _until(config: LeagueRunConfig) -> float | None:
+    """When it is over, by `time.time`."""
+    minutes = config.league.minutes
+    return None if minutes is None else time.time() + 60.0 * minutes
+
+
+def _serve(config: LeagueRunConfig, trial: Trial) -> None:
+    """A port where games play matches, if the league is to have one."""
+    if config.league.serve is None:
+        return
+    from ludus.league.match_actor import MatchActor
+    from ludus.trial.named.actor import RemoteActor  # brings what only gateways need
+
+    actor = RemoteActor(config.league.serve)
+    actor.serve(MatchActor, str(trial.folder))
+    _LOG.info("games play matches at %s", actor.url)
+
+
+def _program(config: LeagueRunConfig, folder: Path) -> Program:
+    num_learners = max(1, config.league.learners)
+    program = Program(EXPERIMENT)
+    league = program.add(LEAGUE, TrialLeague, config, folder, restarts=_RESTARTS)
+    cpus = Resources(cpus=config.training.train.threads or 1)
+    simulators = []
+    if config.league.simulators:
+        simulators.append(
+            program.add(
+                "simulator",
+                MatchWorker,
+                config,
+                folder,
+                league,
+                replicas=config.league.simulators,
+                restarts=RestartPolicy(max_restarts=None, backoff_s=0.1, max_backoff_s=2.0, max_busy_s=_HANG_S),
+            )
+        )
+    program.add(
+        "learner",
+        LearnerWorker,
+        config,
+        folder,
+        league,
+        num_learners,
+        _until(config),
+        *simulators,
+        replicas=num_learners,
+        resources=cpus,
+        restarts=RestartPolicy(max_restarts=30, window_s=600.0, backoff_s=0.1, max_backoff_s=2.0, max_busy_s=_HANG_S),
+    )
+    return program
+
+
+class TrialLeague(LeagueService):
+    """The league of a trial, as a worker of it: its players are checked against its game and its pool.
+
+    Of a league that goes on, those that its configuration names and that never were in it join it.
+    """
+
+    def __init__(self, config: LeagueRunConfig, folder: Path) -> None:
+        self._config = config
+        self._folder = folder
+        env = envs.spec(config.game, **config.training.env_args)
+        super().__init__(
+            folder / FOLDER,
+            config.settings(len(env.agents)),
+            config.players(),
+            seed=config.training.train.seed,
+            game=config.game,
+        )
+        for player in config.players():
+            if not self.league.has_had(player.name):
+                self._add(player)
+
+    @register
+    def add_player(self, player: Nest) -> None:
+        """`LeagueService.add_player` of one that can play here. A learner's model is its own: by default, its name."""
+        new = player_of(player)
+        if new.role == "bot" and new.model is not None:
+            code_bots.allow(self._folder / FOLDER, new.model)
+        self._add(new)
+
+    def _add(self, new: Player) -> None:
+        if self.league.has_had(new.name):
+            super().add_player(player_to_nest(new))  # which refuses it
+        if new.is_learning:
+            new = dataclasses.replace(new, model=new.model or new.name)
+            owner = next((each["name"] for each in self.players() if each["model"] == new.model), None)
+            if owner is not None:
+                raise errors.ConfigError(
+                    f"the model {new.model!r} of {new.name!r} is that of {owner!r} already: a learner has a model of "
+                    "its own, and begins from the newest version of it if there is one. Nothing was added"
+                )
+        if new.role != "human":
+            self._expect_playable(new)
+        super().add_player(player_to_nest(new))
+
+    @register
+    def snapshot(self, name: str, version: int | None = None) -> Nest:
+        """`LeagueService.snapshot`, of a version that is there."""
+        if version is not None:
+            found = player_of(next((each for each in self.players() if each["name"] == name), {"name": name}))
+            self._expect_playable(dataclasses.replace(found, version=version))
+        return super().snapshot(name, version)
+
+    def _expect_playable(self, player: Player) -> None:
+        """Raises `ConfigError` or `DataError`: a player that cannot play would end matches when they begin."""
+        from ludus.league.oracle import make_seats  # brings torch
+
+        with contextlib.closing(open_pool(self._config, self._folder)) as pool:
+            is_newest = player.role in ("snapshot", "frozen") and player.model is not None and player.version is None
+            if is_newest and pool.latest(str(player.model)) is None:
+                raise errors.DataError(
+                    f"the model {player.model!r} of {player.name!r} has no version here; nothing was added"
+                )
+            make_seats(self._config, pool).open(player)
+
+
+def make_service(config: LeagueRunConfig, folder: Path) -> LeagueService:
+    """The league of a trial, new or as it was. Only one process keeps it."""
+    return TrialLeague(config, folder)
+
+
+def _joined(reports: list[Mapping[str, float]]) -> dict[str, float]:
+    """Of several learners: rates and games are added, shares of time are means."""
+    values: dict[str, float] = {}
+    for report in reports:
+        for name, value in report.items():
+            if name == "step":
+                continue
+            share = value / len(reports) if name.startswith("time/") and name != "time/steps_per_second" else value
+            values[name] = values.get(name, 0.0) + share if name.startswith(("time/", "league/evaluation")) else value
+    return values
+
+
+def _result(config: LeagueRunConfig, folder: Path, standings: list[Any]) -> dict[str, Any]:
+    """What a league comes back with: the strongest first."""
+    found = [
+        {**each["player"], "mean": each["mean"], "std": each["std"], "win_rate": each["win_rate"]} for each in standings
+    ]
+    return {
+        "trial": str(folder),
+        "game": config.game,
+        "algorithm": config.training.train.algorithm,
+        "steps": sum(each["step"] for each in found if each["role"] in (*LEARNING, "frozen")),
+        "standings": found,
+        "champion": next((each["name"] for each in found if each["role"] != "bot"), None),
+    }

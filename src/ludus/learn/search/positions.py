@@ -1,0 +1,89 @@
+"""What a network has said of positions, for as long as its weights stay the same.
+
+Games that are played side by side come to the same positions, and so do two orders of the same moves; and much of what
+is looked at before one move is looked at again before the next. A position is at the place that its numbers lead to,
+and the newest one there stays: nothing is searched for, and the memory is made once.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.core import Rules
+
+__all__ = ["Positions"]
+
+_MOST = 1 << 17  # places
+_MOST_BYTES = 1 << 26
+
+
+class Positions:
+    """`scores` and `value` of a position are what `Trees.open` is given."""
+
+    def __init__(self, rules: Rules) -> None:
+        size = math.prod(rules.state.shape)
+        num_bytes = 8 * size + 8 * rules.num_actions + 16
+        bits = min(_MOST, _MOST_BYTES // num_bytes).bit_length() - 1
+        self._shift = np.int64(64 - bits)
+        self._mask = np.int64((1 << bits) - 1)
+        self._factors = np.random.default_rng(0).integers(-(1 << 63), (1 << 63) - 1, size) | 1
+        self._state = np.zeros((1 << bits, size), np.int64)
+        self._scores = np.empty((1 << bits, 2, rules.num_actions), np.float32)
+        self._value = np.empty(1 << bits, np.float32)
+        self._written = np.zeros(1 << bits, np.int64)  # under which weights
+        self._first = np.zeros(1 << bits, np.int64)  # of a batch, which one has this place
+        self._weights = 0
+        self._fingerprint: int | None = None
+
+    def of_weights(self, fingerprint: int) -> None:
+        """Forget everything if these are other weights."""
+        if fingerprint != self._fingerprint:
+            self._fingerprint = fingerprint
+            self._weights += 1
+
+    def places(self, state: NDArray[np.int64]) -> NDArray[np.int64]:
+        flat = state.reshape(len(state), -1)
+        keys: NDArray[np.int64] = (flat * self._factors).sum(1)
+        keys ^= keys >> 29
+        keys *= self._factors[0]
+        return (keys >> self._shift) & self._mask
+
+    def known(self, state: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these are there."""
+        found: NDArray[np.bool_] = (self._state.take(place, axis=0) == state.reshape(len(state), -1)).all(1)
+        found &= self._written.take(place) == self._weights
+        return found
+
+    def read(self, place: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        return self._scores.take(place, axis=0), self._value.take(place)
+
+    def write(
+        self,
+        state: NDArray[np.int64],
+        place: NDArray[np.int64],
+        scores: NDArray[np.float32],
+        value: NDArray[np.float32],
+    ) -> None:
+        """Of two that have one place, the last stays."""
+        self._state[place] = state.reshape(len(state), -1)
+        self._scores[place] = scores
+        self._value[place] = value
+        self._written[place] = self._weights
+
+    def first_of_each(
+        self, state: NDArray[np.int64], place: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which to evaluate, where some of a batch may be alike; and which of these each one is."""
+        numbers = np.arange(len(place))
+        self._first[place] = numbers
+        like = self._first.take(place)
+        flat = state.reshape(len(state), -1)
+        is_alike = (flat.take(like, axis=0) == flat).all(1)
+        like = np.where(is_alike, like, numbers)
+        chosen = (like == numbers).nonzero()[0]
+        number_of = np.empty(len(place), np.int64)
+        number_of[chosen] = np.arange(len(chosen))
+        return chosen, number_of.take(like)

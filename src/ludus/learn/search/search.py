@@ -1,0 +1,187 @@
+"""AlphaZero's tree search, in many games at once. https://arxiv.org/abs/1712.01815
+
+    search = TreeSearch(ConnectFour(), SearchSettings(simulations=64))
+    found = search(states, PolicyEvaluator(policy, rules), rng)
+    found.visits, found.policy, found.value            # of each game
+    action = found.choose(rng, temperature=0.0)
+
+A simulation goes down the trees of all games together, and all leaves are evaluated in one forward pass. Where games
+are few, several leaves of each are: until they are evaluated each counts as a lost visit, so the next descent of the
+same tree goes elsewhere. The end of a game counts as its rules have it.
+
+The result follows from the states, the network and the generator alone. For games of two players, in which one wins
+what the other loses: with more, every leaf would need a value for each player.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.core import Rules
+from ludus.errors import ConfigError
+from ludus.learn.search.evaluator import Evaluate
+from ludus.learn.search.gumbel import GumbelRoot
+from ludus.learn.search.positions import Positions
+from ludus.learn.search.settings import SearchSettings
+from ludus.learn.search.trees import Trees
+
+__all__ = ["SearchResult", "TreeSearch"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """Of N games; `policy` is what to learn: the visits as probabilities, or the improved policy of a Gumbel root."""
+
+    visits: NDArray[np.float32]  # [N, actions]
+    policy: NDArray[np.float32]  # [N, actions]
+    quality: NDArray[np.float32]  # [N, actions] for the player to move; -inf: illegal
+    value: NDArray[np.float32]  # [N] for the player to move, by what was found
+    halved: NDArray[np.int64] | None  # [N] the move that is left of a Gumbel root's
+
+    def choose(self, rng: np.random.Generator, *, temperature: float = 1.0) -> NDArray[np.int64]:
+        """A Gumbel root's own move; else one by `visits ** (1 / temperature)`, or of temperature 0 the most visited."""
+        if self.halved is not None:
+            return self.halved
+        if temperature <= 0.0:
+            # The qualities break ties. They are less than 1 apart where the result is at most a win.
+            quality = np.where(self.visits > 0, np.clip(self.quality, -1.0, 1.0), 0.0)
+            best: NDArray[np.int64] = (self.visits + 0.25 * quality).argmax(1)
+            return best
+        share = self.visits / self.visits.max(1, keepdims=True)
+        cumulative = (share ** np.float32(1.0 / temperature)).cumsum(1)
+        drawn = rng.random(len(share), np.float32) * cumulative[:, -1]
+        chosen: NDArray[np.int64] = (cumulative > drawn[:, None]).argmax(1)
+        return chosen
+
+
+class TreeSearch:
+    """Its arrays are kept for the next search."""
+
+    def __init__(self, rules: Rules, settings: SearchSettings) -> None:
+        if rules.num_players != 2:
+            raise ConfigError(
+                f"{rules.name} has {rules.num_players} players. A tree search is for games of 2, where what one wins "
+                "the other loses"
+            )
+        self.rules = rules
+        self.settings = settings
+        self._trees = Trees(rules, exploration=settings.exploration)
+        self._cache = Positions(rules)
+        self._positions: Positions | None = None  # the cache, in a search that may use it
+
+    def __call__(
+        self, state: NDArray[np.int64], evaluate: Evaluate, rng: np.random.Generator, *, noise: bool = True
+    ) -> SearchResult:
+        """Look ahead from these boards, whose games are not over. `noise=False`: nothing is left to chance."""
+        settings, trees = self.settings, self._trees
+        if not len(state):
+            return self._of_no_games()
+        fingerprint = getattr(evaluate, "fingerprint", None)
+        self._positions = self._cache if fingerprint is not None else None
+        if fingerprint is not None:
+            self._cache.of_weights(fingerprint())
+        roots = trees.plant(state, len(state) * (settings.simulations + 1))
+        self._open(roots, evaluate, rng if noise and settings.noise else None)
+        gumbel = self._gumbel_root(rng, noise=noise) if settings.gumbel else None
+        num_leaves = settings.num_leaves(len(state))
+        for first in range(0, settings.simulations, num_leaves):
+            last = min(first + num_leaves, settings.simulations)
+            if num_leaves == 1:
+                paths, new = trees.descend(self._root_actions(gumbel, first))
+                self._open(new, evaluate)
+                trees.count(paths)
+                continue
+            descents = []
+            for turn in range(first, last):
+                descents.append(trees.descend(self._root_actions(gumbel, turn)))
+                trees.count_as_lost(descents[-1][0])
+            self._open(np.concatenate([new for _, new in descents]), evaluate)
+            for paths, _ in descents:
+                trees.settle(paths)
+        return self._result(gumbel)
+
+    def _root_actions(self, gumbel: GumbelRoot | None, turn: int) -> NDArray[np.int64] | None:
+        trees = self._trees
+        return None if gumbel is None else gumbel.choose(turn, trees.root_visits, trees.root_quality)
+
+    def _gumbel_root(self, rng: np.random.Generator, *, noise: bool) -> GumbelRoot:
+        trees = self._trees
+        scores = trees.scores[: trees.num_roots]
+        legal = np.isfinite(scores[:, 0])
+        logits = np.log(scores[:, 1], out=np.full(legal.shape, -np.inf, np.float32), where=legal & (scores[:, 1] > 0))
+        value = trees.value[: trees.num_roots] * trees.sign[: trees.num_roots]
+        return GumbelRoot(self.settings, logits, value, rng, noise=noise)
+
+    # --- evaluations
+
+    def _open(self, nodes: NDArray[np.int64], evaluate: Evaluate, noise: np.random.Generator | None = None) -> None:
+        if not len(nodes):
+            return
+        state, mover = self._trees.state.take(nodes, axis=0), self._trees.mover.take(nodes)
+        if self._positions is None:
+            scores, value = self._evaluate(state, mover, evaluate)
+        else:
+            scores, value = self._look_up(self._positions, state, mover, evaluate)
+        if noise is not None:
+            self._add_noise(scores, noise)
+        self._trees.open(nodes, scores, value)
+
+    def _look_up(
+        self, positions: Positions, state: NDArray[np.int64], mover: NDArray[np.int64], evaluate: Evaluate
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """As `_evaluate`, but no position twice."""
+        place = positions.places(state)
+        known = positions.known(state, place)
+        scores, value = positions.read(place)
+        rest = (~known).nonzero()[0]
+        if len(rest):
+            chosen, like = positions.first_of_each(state.take(rest, axis=0), place.take(rest))
+            new = rest.take(chosen)
+            states = state.take(new, axis=0)
+            new_scores, new_value = self._evaluate(states, mover.take(new), evaluate)
+            positions.write(states, place.take(new), new_scores, new_value)
+            scores[rest], value[rest] = new_scores.take(like, axis=0), new_value.take(like)
+        return scores, value
+
+    def _evaluate(
+        self, state: NDArray[np.int64], mover: NDArray[np.int64], evaluate: Evaluate
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """What `Trees.open` is given."""
+        logits, value = evaluate(self.rules.observe(state, mover))
+        legal = self.rules.legal(state)
+        logits = np.where(legal, logits, np.float32(-np.inf))
+        logits -= np.maximum.reduce(logits, axis=1, keepdims=True)
+        prior = np.exp(logits, out=logits)
+        prior /= np.add.reduce(prior, axis=1, keepdims=True)
+        return self._trees.scores_of(legal, prior, value), value
+
+    def _add_noise(self, scores: NDArray[np.float32], rng: np.random.Generator) -> None:
+        legal = np.isfinite(scores[:, 0])
+        drawn = rng.standard_gamma(self.settings.noise_alpha, legal.shape) + 1e-12
+        drawn *= legal
+        drawn /= drawn.sum(1, keepdims=True)
+        share = self.settings.noise
+        scores[:, 1] = (1.0 - share) * scores[:, 1] + share * self.settings.exploration * drawn
+
+    def _result(self, gumbel: GumbelRoot | None) -> SearchResult:
+        trees = self._trees
+        visits, quality = trees.root_visits.copy(), trees.root_quality.copy()
+        num = visits.sum(1)
+        own = trees.value[: trees.num_roots] * trees.sign[: trees.num_roots]
+        value = (own + (visits * np.where(visits > 0, quality, np.float32(0.0))).sum(1)) / (np.float32(1.0) + num)
+        return SearchResult(
+            visits=visits,
+            policy=visits / num[:, None] if gumbel is None else gumbel.policy(visits, quality),
+            quality=quality,
+            value=value,
+            halved=None if gumbel is None else gumbel.action(visits, quality),
+        )
+
+    def _of_no_games(self) -> SearchResult:
+        none = np.empty((0, self.rules.num_actions), np.float32)
+        empty = np.empty(0, np.int64)
+        halved = empty if self.settings.gumbel else None
+        return SearchResult(visits=none, policy=none, quality=none, value=none[:, 0], halved=halved)

@@ -1,0 +1,1 @@
+"""Model pools: where all versions of a population stay."""

@@ -1,0 +1,1 @@
+"""One file for each view; `registry.py` has their order."""
