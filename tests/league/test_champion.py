@@ -30,7 +30,7 @@ def weights(folder: Path, model: str, version: int) -> list[bytes]:
 
 def test_a_champion_is_served_by_its_own_weights_and_published_once(folder: Path) -> None:
     first = publish_champion(folder)
-    _, _, snapshot = first.player.partition("main-")  # whoever won more of its few games
+    _, _, snapshot = first.player.partition("main-")  # the one that won more of its few games
     version = int(snapshot) if snapshot else VersionStore(folder / "models").latest("main")
     assert version is not None
     assert weights(folder, "policy", first.version) == weights(folder, "main", version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -17,13 +18,23 @@ from ludus.learn.policies.policy import Policy
 from ludus.learn.policies.runner import MAX_NUMPY_ROWS, NumpyRunner
 from ludus.learn.search.twin_forward import TwinForward
 
-__all__ = ["Evaluate", "PolicyEvaluator"]
+__all__ = ["Evaluate", "EvaluateApart", "PolicyEvaluator"]
 
 
 class Evaluate(Protocol):
     """`logits [N, actions], value [N] = evaluate(obs)`: values are for the player who sees `obs`, from -1 to 1."""
 
     def __call__(self, obs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
+
+
+class EvaluateApart(Evaluate, Protocol):
+    """Where `is_apart`, each of the two is about half the work of both."""
+
+    is_apart: bool
+
+    def logits(self, obs: NDArray[np.float32]) -> NDArray[np.float32]: ...
+
+    def value(self, obs: NDArray[np.float32]) -> NDArray[np.float32]: ...
 
 
 class PolicyEvaluator:
@@ -46,16 +57,33 @@ class PolicyEvaluator:
         # Where a policy's own runner is NumPy's, it is the quickest here, too.
         is_small = isinstance(policy.model, TwinMLP) and isinstance(policy.runner(), NumpyRunner)
         self._forward = TwinForward(policy.model, MAX_NUMPY_ROWS) if is_small else None
+        self.is_apart = self._forward is not None
 
     def __call__(self, obs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         if self._forward is None:
             return self._evaluate(obs)
-        if len(obs) <= MAX_NUMPY_ROWS:
-            normaliser = self._policy.normaliser
-            logits, value = self._forward(obs if normaliser is None else normaliser.scaled_numpy(obs))
-            return logits, self._in_bounds(value)
-        parts = [self(obs[start : start + MAX_NUMPY_ROWS]) for start in range(0, len(obs), MAX_NUMPY_ROWS)]
-        return np.concatenate([logits for logits, _ in parts]), np.concatenate([value for _, value in parts])
+        parts = [self._forward(rows) for rows in self._in_parts(obs)]
+        logits, value = (np.concatenate(each) if len(parts) > 1 else each[0] for each in zip(*parts, strict=True))
+        return logits, self._in_bounds(value)
+
+    def logits(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self._forward is None:
+            return self._evaluate(obs)[0]
+        parts = [self._forward.logits(rows) for rows in self._in_parts(obs)]
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def value(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self._forward is None:
+            return self._evaluate(obs)[1]
+        parts = [self._forward.value(rows) for rows in self._in_parts(obs)]
+        return self._in_bounds(np.concatenate(parts) if len(parts) > 1 else parts[0])
+
+    def _in_parts(self, obs: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
+        """Of at most as many rows as there is memory for, scaled as the network wants them."""
+        normaliser = self._policy.normaliser
+        for start in range(0, max(1, len(obs)), MAX_NUMPY_ROWS):
+            rows = obs[start : start + MAX_NUMPY_ROWS]
+            yield rows if normaliser is None else normaliser.scaled_numpy(rows)
 
     def fingerprint(self) -> int:
         """A number for these weights, by chance another one for others: what was said under the same ones holds."""

@@ -14,26 +14,47 @@ from numpy.typing import NDArray
 
 from ludus.core import Rules
 
-__all__ = ["Positions"]
+__all__ = ["Column", "Positions"]
 
 _MOST = 1 << 17  # places
 _MOST_BYTES = 1 << 26
 
 
+class Column:
+    """One thing that is known of positions, of this shape."""
+
+    def __init__(self, capacity: int, shape: tuple[int, ...]) -> None:
+        self._values = np.empty((capacity, *shape), np.float32)
+        self._written = np.zeros(capacity, np.int64)  # under which weights
+
+    def read(self, place: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self._values.take(place, axis=0)
+
+    def is_written(self, place: NDArray[np.int64], weights: int) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self._written.take(place) == weights
+        return found
+
+    def write(self, place: NDArray[np.int64], values: NDArray[np.float32], weights: int) -> None:
+        self._values[place] = values
+        self._written[place] = weights
+
+    def forget(self, place: NDArray[np.int64]) -> None:
+        self._written[place] = 0
+
+
 class Positions:
-    """`scores` and `value` of a position are what `Trees.open` is given."""
+    """`value` of a position is for who is to move; `scores` are what `Trees.open` is given. One may be known alone."""
 
     def __init__(self, rules: Rules) -> None:
         size = math.prod(rules.state.shape)
-        num_bytes = 8 * size + 8 * rules.num_actions + 16
+        num_bytes = 8 * size + 8 * rules.num_actions + 24
         bits = min(_MOST, _MOST_BYTES // num_bytes).bit_length() - 1
         self._shift = np.int64(64 - bits)
         self._mask = np.int64((1 << bits) - 1)
         self._factors = np.random.default_rng(0).integers(-(1 << 63), (1 << 63) - 1, size) | 1
         self._state = np.zeros((1 << bits, size), np.int64)
-        self._scores = np.empty((1 << bits, 2, rules.num_actions), np.float32)
-        self._value = np.empty(1 << bits, np.float32)
-        self._written = np.zeros(1 << bits, np.int64)  # under which weights
+        self.value = Column(1 << bits, ())
+        self.scores = Column(1 << bits, (2, rules.num_actions))
         self._first = np.zeros(1 << bits, np.int64)  # of a batch, which one has this place
         self._weights = 0
         self._fingerprint: int | None = None
@@ -51,27 +72,23 @@ class Positions:
         keys *= self._factors[0]
         return (keys >> self._shift) & self._mask
 
-    def known(self, state: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these are there."""
+    def is_here(self, state: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these have their place to themselves."""
         found: NDArray[np.bool_] = (self._state.take(place, axis=0) == state.reshape(len(state), -1)).all(1)
-        found &= self._written.take(place) == self._weights
         return found
 
-    def read(self, place: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        return self._scores.take(place, axis=0), self._value.take(place)
+    def knows(self, column: Column, place: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Of which of these places, whosever they are, the column has something."""
+        return column.is_written(place, self._weights)
 
-    def write(
-        self,
-        state: NDArray[np.int64],
-        place: NDArray[np.int64],
-        scores: NDArray[np.float32],
-        value: NDArray[np.float32],
-    ) -> None:
-        """Of two that have one place, the last stays."""
+    def claim(self, state: NDArray[np.int64], place: NDArray[np.int64]) -> None:
+        """These positions take their places from others. Of two that have one place, the last has it."""
+        self.value.forget(place)
+        self.scores.forget(place)
         self._state[place] = state.reshape(len(state), -1)
-        self._scores[place] = scores
-        self._value[place] = value
-        self._written[place] = self._weights
+
+    def write(self, column: Column, place: NDArray[np.int64], values: NDArray[np.float32]) -> None:
+        column.write(place, values, self._weights)
 
     def first_of_each(
         self, state: NDArray[np.int64], place: NDArray[np.int64]

@@ -24,8 +24,8 @@ from ludus.core import Rules
 from ludus.errors import ConfigError
 from ludus.learn.search.evaluator import Evaluate
 from ludus.learn.search.gumbel import GumbelRoot
-from ludus.learn.search.positions import Positions
-from ludus.learn.search.settings import SearchSettings
+from ludus.learn.search.leaves import Leaves
+from ludus.learn.search.settings import MANY_GAMES, SearchSettings
 from ludus.learn.search.trees import Trees
 
 __all__ = ["SearchResult", "TreeSearch"]
@@ -68,40 +68,48 @@ class TreeSearch:
             )
         self.rules = rules
         self.settings = settings
-        self._trees = Trees(rules, exploration=settings.exploration)
-        self._cache = Positions(rules)
-        self._positions: Positions | None = None  # the cache, in a search that may use it
+        self._trees = Trees(rules)
+        self._leaves = Leaves(rules, self._trees, exploration=settings.exploration)
 
     def __call__(
         self, state: NDArray[np.int64], evaluate: Evaluate, rng: np.random.Generator, *, noise: bool = True
     ) -> SearchResult:
         """Look ahead from these boards, whose games are not over. `noise=False`: nothing is left to chance."""
-        settings, trees = self.settings, self._trees
+        settings, trees, leaves = self.settings, self._trees, self._leaves
         if not len(state):
             return self._of_no_games()
-        fingerprint = getattr(evaluate, "fingerprint", None)
-        self._positions = self._cache if fingerprint is not None else None
-        if fingerprint is not None:
-            self._cache.of_weights(fingerprint())
-        roots = trees.plant(state, len(state) * (settings.simulations + 1))
-        self._open(roots, evaluate, rng if noise and settings.noise else None)
+        leaves.begin(evaluate)
+        leaves.open(trees.plant(state, len(state) * (settings.simulations + 1)))
+        if noise and settings.noise:
+            self._add_noise(rng)
         gumbel = self._gumbel_root(rng, noise=noise) if settings.gumbel else None
         num_leaves = settings.num_leaves(len(state))
+        if num_leaves == 1:
+            self._search_one_by_one(gumbel)
+            return self._result(gumbel)
         for first in range(0, settings.simulations, num_leaves):
             last = min(first + num_leaves, settings.simulations)
-            if num_leaves == 1:
-                paths, new = trees.descend(self._root_actions(gumbel, first))
-                self._open(new, evaluate)
-                trees.count(paths)
-                continue
             descents = []
             for turn in range(first, last):
                 descents.append(trees.descend(self._root_actions(gumbel, turn)))
                 trees.count_as_lost(descents[-1][0])
-            self._open(np.concatenate([new for _, new in descents]), evaluate)
+            leaves.open(np.concatenate([new for _, new in descents]))
             for paths, _ in descents:
                 trees.settle(paths)
         return self._result(gumbel)
+
+    def _search_one_by_one(self, gumbel: GumbelRoot | None) -> None:
+        """One leaf of each game at a time. Many games are enough rows to compute logits of half of them later."""
+        trees, leaves = self._trees, self._leaves
+        is_later = leaves.values_are_apart and trees.num_roots >= MANY_GAMES
+        for turn in range(self.settings.simulations):
+            actions = self._root_actions(gumbel, turn)
+            paths, new = trees.descend(actions, open_waiting=leaves.open_valued if is_later else None)
+            if is_later:
+                leaves.set_values(new)
+            else:
+                leaves.open(new)
+            trees.count(paths)
 
     def _root_actions(self, gumbel: GumbelRoot | None, turn: int) -> NDArray[np.int64] | None:
         trees = self._trees
@@ -115,56 +123,17 @@ class TreeSearch:
         value = trees.value[: trees.num_roots] * trees.sign[: trees.num_roots]
         return GumbelRoot(self.settings, logits, value, rng, noise=noise)
 
-    # --- evaluations
-
-    def _open(self, nodes: NDArray[np.int64], evaluate: Evaluate, noise: np.random.Generator | None = None) -> None:
-        if not len(nodes):
-            return
-        state, mover = self._trees.state.take(nodes, axis=0), self._trees.mover.take(nodes)
-        if self._positions is None:
-            scores, value = self._evaluate(state, mover, evaluate)
-        else:
-            scores, value = self._look_up(self._positions, state, mover, evaluate)
-        if noise is not None:
-            self._add_noise(scores, noise)
-        self._trees.open(nodes, scores, value)
-
-    def _look_up(
-        self, positions: Positions, state: NDArray[np.int64], mover: NDArray[np.int64], evaluate: Evaluate
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """As `_evaluate`, but no position twice."""
-        place = positions.places(state)
-        known = positions.known(state, place)
-        scores, value = positions.read(place)
-        rest = (~known).nonzero()[0]
-        if len(rest):
-            chosen, like = positions.first_of_each(state.take(rest, axis=0), place.take(rest))
-            new = rest.take(chosen)
-            states = state.take(new, axis=0)
-            new_scores, new_value = self._evaluate(states, mover.take(new), evaluate)
-            positions.write(states, place.take(new), new_scores, new_value)
-            scores[rest], value[rest] = new_scores.take(like, axis=0), new_value.take(like)
-        return scores, value
-
-    def _evaluate(
-        self, state: NDArray[np.int64], mover: NDArray[np.int64], evaluate: Evaluate
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """What `Trees.open` is given."""
-        logits, value = evaluate(self.rules.observe(state, mover))
-        legal = self.rules.legal(state)
-        logits = np.where(legal, logits, np.float32(-np.inf))
-        logits -= np.maximum.reduce(logits, axis=1, keepdims=True)
-        prior = np.exp(logits, out=logits)
-        prior /= np.add.reduce(prior, axis=1, keepdims=True)
-        return self._trees.scores_of(legal, prior, value), value
-
-    def _add_noise(self, scores: NDArray[np.float32], rng: np.random.Generator) -> None:
+    def _add_noise(self, rng: np.random.Generator) -> None:
+        """To the roots' priors."""
+        roots = np.arange(self._trees.num_roots)
+        scores = self._trees.scores[: len(roots)].copy()
         legal = np.isfinite(scores[:, 0])
         drawn = rng.standard_gamma(self.settings.noise_alpha, legal.shape) + 1e-12
         drawn *= legal
         drawn /= drawn.sum(1, keepdims=True)
         share = self.settings.noise
         scores[:, 1] = (1.0 - share) * scores[:, 1] + share * self.settings.exploration * drawn
+        self._trees.open(roots, scores)
 
     def _result(self, gumbel: GumbelRoot | None) -> SearchResult:
         trees = self._trees

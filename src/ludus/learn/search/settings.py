@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ludus.errors import ConfigError
 
-__all__ = ["SearchSettings"]
+__all__ = ["MANY_GAMES", "SearchSettings"]
 
 _MAX_SIMULATIONS = 100_000  # their trees take hundreds of megabytes
 
@@ -47,8 +47,9 @@ class SearchSettings:
         """Leaves of each game in one forward pass."""
         if self.leaves:
             return min(self.leaves, self.simulations)
-        return max(1, min(_BATCH // max(1, num_games), self.simulations // _WAVES))
+        return max(1, min(MANY_GAMES // max(1, num_games), self.simulations // _WAVES))
 
 
-_BATCH = 32  # rows of a forward pass that are worth more than what virtual losses spoil
+MANY_GAMES = 32
+"""Rows of a forward pass that are worth more than what virtual losses spoil."""
 _WAVES = 16  # of a search, at least: later ones know what earlier ones found

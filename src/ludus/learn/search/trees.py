@@ -12,6 +12,7 @@ kept up to date edge by edge. Values and rewards are player 0's; what one player
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,12 +20,15 @@ from numpy.typing import NDArray
 
 from ludus.core import Rules
 
-__all__ = ["Paths", "Trees"]
+__all__ = ["OpenNodes", "Paths", "Trees"]
 
 _UNSEEN = -1
 """Of `child`: there is no node yet."""
 _CLOSED = -2
-"""`_CLOSED - node`: descents end at this node, because its game is over or it waits to be evaluated."""
+"""`_CLOSED - node`: there are no edges below this node, because its game is over or it waits to be opened."""
+
+OpenNodes = Callable[[NDArray[np.int64]], None]
+"""Gives these nodes their edges: calls `Trees.open`."""
 
 
 class Paths(NamedTuple):
@@ -39,10 +43,9 @@ class Paths(NamedTuple):
 class Trees:
     """Roots are the first nodes, one for each tree."""
 
-    def __init__(self, rules: Rules, *, exploration: float) -> None:
+    def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._num_actions = rules.num_actions
-        self._exploration = np.float32(exploration)
         self._allocate(0)
 
     def _allocate(self, capacity: int) -> None:
@@ -57,6 +60,7 @@ class Trees:
         self.visits = np.empty(capacity, np.float32)  # 1 more than of all its edges
         self.root_of_visits = np.empty(capacity, np.float32)
         self.parent_edge = np.empty(capacity, np.int64)
+        self.waits = np.empty(capacity, np.bool_)  # its game goes on, and it has no edges yet
         self.scores = np.empty((capacity, 2, self._num_actions), np.float32)  # quality, bonus
         self._flat_scores = self.scores.reshape(-1)
         self.prior = np.empty(num_edges, np.float32)  # times `exploration`
@@ -68,10 +72,16 @@ class Trees:
         if capacity > self.capacity:
             self._allocate(capacity)
         self.num_nodes, self.num_roots = 0, len(state)
-        return self._add(state, np.zeros(len(state), np.float32), np.zeros(len(state), np.int64))
+        none = np.zeros(len(state), np.int64)
+        return self._add(state, none.astype(np.float32), none.astype(np.bool_), parent_edge=none)
 
     def _add(
-        self, state: NDArray[np.int64], reward: NDArray[np.float32], parent_edge: NDArray[np.int64]
+        self,
+        state: NDArray[np.int64],
+        reward: NDArray[np.float32],
+        over: NDArray[np.bool_],
+        *,
+        parent_edge: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         new = slice(self.num_nodes, self.num_nodes + len(state))
         self.num_nodes = new.stop
@@ -82,24 +92,22 @@ class Trees:
         self.reward[new] = reward
         self.value[new] = 0.0
         self.parent_edge[new] = parent_edge
+        np.logical_not(over, out=self.waits[new])
         return np.arange(new.start, new.stop)
 
-    def scores_of(
-        self, legal: NDArray[np.bool_], prior: NDArray[np.float32], value: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """`[N, 2, actions]` of nodes without visits: `prior` is 0 where illegal, `value` the mover's."""
-        scores = np.empty((len(legal), 2, self._num_actions), np.float32)
-        scores[:, 0] = np.where(legal, value[:, None], np.float32(-np.inf))
-        np.multiply(prior, self._exploration, out=scores[:, 1])
-        return scores
-
-    def open(self, nodes: NDArray[np.int64], scores: NDArray[np.float32], value: NDArray[np.float32]) -> None:
-        """They have been evaluated, and descents go on below them."""
-        num_actions = self._num_actions
-        at: slice | NDArray[np.int64] = nodes
-        if len(nodes) and nodes[-1] - nodes[0] + 1 == len(nodes):  # neighbours
-            at = slice(int(nodes[0]), int(nodes[-1]) + 1)
+    def set_value(self, nodes: NDArray[np.int64], value: NDArray[np.float32]) -> None:
+        """`value` is for the mover of each."""
+        at = _slice_of(nodes)
         self.value[at] = value * self.sign[at]
+
+    def value_for_mover(self, nodes: NDArray[np.int64]) -> NDArray[np.float32]:
+        value: NDArray[np.float32] = self.value.take(nodes) * self.sign.take(nodes)
+        return value
+
+    def open(self, nodes: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
+        """From now on descents go on below these nodes. `scores [N, 2, actions]` is for edges without visits."""
+        num_actions, at = self._num_actions, _slice_of(nodes)
+        self.waits[at] = False
         self.visits[at] = self.root_of_visits[at] = 1.0
         self.scores[at] = scores
         self.prior.reshape(-1, num_actions)[at] = scores[:, 1]
@@ -110,10 +118,13 @@ class Trees:
 
     # --- one descent of every tree
 
-    def descend(self, root_actions: NDArray[np.int64] | None = None) -> tuple[Paths, NDArray[np.int64]]:
+    def descend(
+        self, root_actions: NDArray[np.int64] | None = None, *, open_waiting: OpenNodes | None = None
+    ) -> tuple[Paths, NDArray[np.int64]]:
         """Down every tree to a node that is new, or at which descents end; which of the new ones are to be evaluated.
 
-        `root_actions`: the moves at the roots, where PUCT does not choose them.
+        `root_actions`: the moves at the roots, where PUCT does not choose them. `open_waiting`: opens nodes that wait
+        for it when a descent comes to them, which then goes on; without it the descent ends there.
         """
         num_actions, num_trees = self._num_actions, self.num_roots
         nodes = tree = np.arange(num_trees)
@@ -137,9 +148,21 @@ class Trees:
         trees = tree.take(ends)
         at_end[trees], last_edge[trees] = below.take(ends), edges.take(ends)
         leaf = _CLOSED - at_end
-        is_new = (at_end == _UNSEEN).nonzero()[0]
-        leaf[is_new], waiting = self._grow(last_edge.take(is_new))
-        return Paths(nodes, edges, tree, leaf), waiting
+        is_new = at_end == _UNSEEN
+        if open_waiting is not None:
+            waiting_trees = (self.waits.take(leaf) > is_new).nonzero()[0]  # of new ones `leaf` means nothing yet
+            if len(waiting_trees):
+                opened = leaf.take(waiting_trees)
+                open_waiting(opened)
+                below_opened = opened * num_actions
+                below_opened += self._best(opened)
+                nodes, edges = np.concatenate((nodes, opened)), np.concatenate((edges, below_opened))
+                tree = np.concatenate((tree, waiting_trees))
+                last_edge[waiting_trees] = below_opened
+                is_new[waiting_trees] = True
+        new_trees = is_new.nonzero()[0]
+        leaf[new_trees], to_evaluate = self._grow(last_edge.take(new_trees))
+        return Paths(nodes, edges, tree, leaf), to_evaluate
 
     def _best(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         scores = self.scores.take(nodes, axis=0)
@@ -154,7 +177,7 @@ class Trees:
         parent = edges // self._num_actions
         action = edges - parent * self._num_actions
         after, reward, over = self._rules.step(self.state.take(parent, axis=0), action)
-        nodes = self._add(after, reward[:, 0] + self.reward.take(parent), edges)
+        nodes = self._add(after, reward[:, 0] + self.reward.take(parent), over, parent_edge=edges)
         self.child[edges] = _CLOSED - nodes
         return nodes, nodes[~over]
 
@@ -213,3 +236,10 @@ class Trees:
     def root_quality(self) -> NDArray[np.float32]:
         """`[trees, actions]` for the player to move; -inf where illegal, the root's own value where not visited."""
         return self.scores[: self.num_roots, 0]
+
+
+def _slice_of(nodes: NDArray[np.int64]) -> slice | NDArray[np.int64]:
+    """The same nodes; neighbours, as those are that one step made, as a slice, which is written faster."""
+    if len(nodes) and nodes[-1] - nodes[0] + 1 == len(nodes) and (nodes[1:] > nodes[:-1]).all():
+        return slice(int(nodes[0]), int(nodes[-1]) + 1)
+    return nodes

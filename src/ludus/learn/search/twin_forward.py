@@ -28,26 +28,49 @@ class TwinForward:
         self._hidden = [np.empty((2, max_rows, size), np.float32) for size in model.hidden]
 
     def __call__(self, obs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        self._follow()
+        h = self._through_layers(obs, slice(None))
+        return self._logits_of(h[0]), self._value_of(h[1])
+
+    def logits(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Half the work."""
+        self._follow()
+        return self._logits_of(self._through_layers(obs, 0))
+
+    def value(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The other half."""
+        self._follow()
+        return self._value_of(self._through_layers(obs, 1))
+
+    def _follow(self) -> None:
+        """A learner moves parameters to memory of its own."""
         model = self._model
-        if self._place != model.place():  # a learner moves parameters to memory of its own
+        if self._place != model.place():
             self._weights = [weight.detach().numpy() for weight in model.weights]  # [2, inputs, outputs]
             self._biases = [bias.detach().numpy() for bias in model.biases]
             heads = (model.policy_weight.T, model.policy_bias, model.value_weight, model.value_bias)
             self._heads = [each.detach().numpy() for each in heads]
             self._place = model.place()
+
+    def _through_layers(self, obs: NDArray[np.float32], tower: int | slice) -> NDArray[np.float32]:
         h: NDArray[np.float32] = obs
         for weight, bias, whole in zip(self._weights, self._biases, self._hidden, strict=True):
-            out = whole[:, : len(obs)]
-            np.matmul(h, weight, out=out)
-            out += bias
-            if model.activation == "tanh":
+            out = whole[tower, ..., : len(obs), :]
+            np.matmul(h, weight[tower], out=out)
+            out += bias[tower]
+            if self._model.activation == "tanh":
                 np.tanh(out, out=out)
             else:
                 np.maximum(out, np.float32(0.0), out=out)
             h = out
-        policy_weight, policy_bias, value_weight, value_bias = self._heads
-        logits = h[0] @ policy_weight
-        logits += policy_bias
-        value = (h[1] @ value_weight)[:, 0]
-        value += value_bias
-        return logits, value
+        return h
+
+    def _logits_of(self, h: NDArray[np.float32]) -> NDArray[np.float32]:
+        logits: NDArray[np.float32] = h @ self._heads[0]
+        logits += self._heads[1]
+        return logits
+
+    def _value_of(self, h: NDArray[np.float32]) -> NDArray[np.float32]:
+        value: NDArray[np.float32] = (h @ self._heads[2])[:, 0]
+        value += self._heads[3]
+        return value
