@@ -44,6 +44,7 @@ DOORS = {
     "httptools": {"gateway/http/connection.py"},
     "uvloop": {"gateway/loop.py"},
     "openskill": {"league/rating.py"},
+    "numba": {"learn/search/loops.py"},
     "scipy": {"league/solvers.py"},
     "open_spiel": {"league/solvers.py", "testing/spiel_referee.py"},
     "pyspiel": {"envs/openspiel/library.py"},

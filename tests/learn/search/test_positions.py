@@ -113,12 +113,16 @@ def test_positions_that_meet_at_one_place_are_not_taken_for_each_other() -> None
     positions.of_weights(1)
     states = np.array([[1, 2, 2], [1, 2, 2], [4, 8, 2]])
     place = np.array([5, 5, 5])
-    assert not positions.is_here(states, place).any()
     chosen, like = positions.first_of_each(states, place)
     assert np.array_equal(states[chosen][like], states)
-    positions.claim(states, place)
-    assert positions.is_here(states, place).tolist() == [False, False, True]
-    assert positions.is_here(states[2:], positions.places(states[2:])).tolist() == [False]
+    assert chosen.tolist() == [0, 2]
+    places, is_here = positions.find(states)
+    assert not is_here.any()
+    assert places[0] == places[1] != places[2]
+    positions.claim(states[2:], places[:1])  # another one has the place of the first
+    assert not positions.find(states)[1].any()
+    positions.claim(states, places)
+    assert positions.find(states)[1].all()
 
 
 def test_what_is_known_of_a_position_goes_when_another_takes_its_place_and_with_the_weights() -> None:

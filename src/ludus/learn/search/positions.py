@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.core import Rules
+from ludus.learn.search import loops
 
 __all__ = ["Column", "Positions"]
 
@@ -49,8 +50,7 @@ class Positions:
         size = math.prod(rules.state.shape)
         num_bytes = 8 * size + 8 * rules.num_actions + 24
         bits = min(_MOST, _MOST_BYTES // num_bytes).bit_length() - 1
-        self._shift = np.int64(64 - bits)
-        self._mask = np.int64((1 << bits) - 1)
+        self._bits = bits
         self._factors = np.random.default_rng(0).integers(-(1 << 63), (1 << 63) - 1, size) | 1
         self._state = np.zeros((1 << bits, size), np.int64)
         self.value = Column(1 << bits, ())
@@ -65,17 +65,9 @@ class Positions:
             self._fingerprint = fingerprint
             self._weights += 1
 
-    def places(self, state: NDArray[np.int64]) -> NDArray[np.int64]:
-        flat = state.reshape(len(state), -1)
-        keys: NDArray[np.int64] = (flat * self._factors).sum(1)
-        keys ^= keys >> 29
-        keys *= self._factors[0]
-        return (keys >> self._shift) & self._mask
-
-    def is_here(self, state: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these have their place to themselves."""
-        found: NDArray[np.bool_] = (self._state.take(place, axis=0) == state.reshape(len(state), -1)).all(1)
-        return found
+    def find(self, state: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The places of these, and which of them have them to themselves."""
+        return loops.find(state.reshape(len(state), -1), self._factors, self._bits, self._state)
 
     def knows(self, column: Column, place: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Of which of these places, whosever they are, the column has something."""
@@ -94,13 +86,4 @@ class Positions:
         self, state: NDArray[np.int64], place: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Which to evaluate, where some of a batch may be alike; and which of these each one is."""
-        numbers = np.arange(len(place))
-        self._first[place] = numbers
-        like = self._first.take(place)
-        flat = state.reshape(len(state), -1)
-        is_alike = (flat.take(like, axis=0) == flat).all(1)
-        like = np.where(is_alike, like, numbers)
-        chosen = (like == numbers).nonzero()[0]
-        number_of = np.empty(len(place), np.int64)
-        number_of[chosen] = np.arange(len(chosen))
-        return chosen, number_of.take(like)
+        return loops.first_of_each(state.reshape(len(state), -1), place, self._first)

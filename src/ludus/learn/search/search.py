@@ -92,10 +92,10 @@ class TreeSearch:
             descents = []
             for turn in range(first, last):
                 descents.append(trees.descend(self._root_actions(gumbel, turn)))
-                trees.count_as_lost(descents[-1][0])
+                trees.count(descents[-1][0], lost=True)
             leaves.open(np.concatenate([new for _, new in descents]))
-            for paths, _ in descents:
-                trees.settle(paths)
+            for leaf, _ in descents:
+                trees.settle(leaf)
         return self._result(gumbel)
 
     def _search_one_by_one(self, gumbel: GumbelRoot | None) -> None:
@@ -104,12 +104,12 @@ class TreeSearch:
         is_later = leaves.values_are_apart and trees.num_roots >= MANY_GAMES
         for turn in range(self.settings.simulations):
             actions = self._root_actions(gumbel, turn)
-            paths, new = trees.descend(actions, open_waiting=leaves.open_valued if is_later else None)
+            leaf, new = trees.descend(actions, open_waiting=leaves.open_valued if is_later else None)
             if is_later:
                 leaves.set_values(new)
             else:
                 leaves.open(new)
-            trees.count(paths)
+            trees.count(leaf)
 
     def _root_actions(self, gumbel: GumbelRoot | None, turn: int) -> NDArray[np.int64] | None:
         trees = self._trees

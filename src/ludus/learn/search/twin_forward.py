@@ -12,8 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.learn.networks.twin import TwinMLP
+from ludus.learn.search import loops
 
 __all__ = ["TwinForward"]
+
+_BOTH, _POLICY, _VALUE = slice(0, 2), slice(0, 1), slice(1, 2)  # of towers
 
 
 class TwinForward:
@@ -29,18 +32,18 @@ class TwinForward:
 
     def __call__(self, obs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         self._follow()
-        h = self._through_layers(obs, slice(None))
+        h = self._through_layers(obs, _BOTH)
         return self._logits_of(h[0]), self._value_of(h[1])
 
     def logits(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
         """Half the work."""
         self._follow()
-        return self._logits_of(self._through_layers(obs, 0))
+        return self._logits_of(self._through_layers(obs, _POLICY)[0])
 
     def value(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
         """The other half."""
         self._follow()
-        return self._value_of(self._through_layers(obs, 1))
+        return self._value_of(self._through_layers(obs, _VALUE)[0])
 
     def _follow(self) -> None:
         """A learner moves parameters to memory of its own."""
@@ -52,16 +55,19 @@ class TwinForward:
             self._heads = [each.detach().numpy() for each in heads]
             self._place = model.place()
 
-    def _through_layers(self, obs: NDArray[np.float32], tower: int | slice) -> NDArray[np.float32]:
+    def _through_layers(self, obs: NDArray[np.float32], towers: slice) -> NDArray[np.float32]:
+        """`[towers, N, hidden]`"""
+        is_relu = self._model.activation == "relu"
         h: NDArray[np.float32] = obs
-        for weight, bias, whole in zip(self._weights, self._biases, self._hidden, strict=True):
-            out = whole[tower, ..., : len(obs), :]
-            np.matmul(h, weight[tower], out=out)
-            out += bias[tower]
-            if self._model.activation == "tanh":
-                np.tanh(out, out=out)
+        for number, (weight, bias, whole) in enumerate(zip(self._weights, self._biases, self._hidden, strict=True)):
+            out = whole[towers, : len(obs)]
+            if number == 0:
+                loops.first_layer(h, weight[towers], bias[towers], is_relu, out)
             else:
-                np.maximum(out, np.float32(0.0), out=out)
+                np.matmul(h, weight[towers], out=out)
+                loops.add_bias(out, bias[towers], is_relu)
+            if not is_relu:
+                np.tanh(out, out=out)
             h = out
         return h
 
