@@ -14,13 +14,17 @@ import numpy as np
 import pytest
 
 from ludus.errors import InvalidObservation
+from ludus.gateway.session import Session
 from ludus.league import config as configs
 from ludus.league import match_actor
 from ludus.league.match_actor import MatchActor
 from ludus.league.oracle import make_seats
+from ludus.league.players import Player
 from ludus.league.pools import open_pool
 from ludus.league.running import make_service
+from ludus.league.seats import Seats
 from ludus.league.service import LeagueService
+from ludus.learn.policies.policy import Policy
 
 from .games import GAME, SMALL
 
@@ -37,19 +41,9 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LeagueS
         yield service
 
 
-class Session:
-    run = 1
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __str__(self) -> str:
-        return self.name
-
-
 def begin(name: str = "s", **body: Any) -> tuple[MatchActor, Any]:
     actor = MatchActor("folder")
-    answer = asyncio.run(actor.start(Session(name), json.dumps(body).encode()))  # type: ignore[arg-type]
+    answer = asyncio.run(actor.start(Session(name), json.dumps(body).encode()))
     return actor, json.loads(answer)
 
 
@@ -107,17 +101,45 @@ def test_who_comes_as_a_player_of_the_league_is_refused(service: LeagueService) 
 def test_a_session_that_ends_without_scores_or_with_wrong_ones_aborts_its_match(service: LeagueService) -> None:
     actor, _ = begin(role="main")
     assert end(actor) is None
-    for wrong in ([1.0], [1.0, "won"], [1.0, None], "won"):
+    for wrong in ([1.0], [1.0, "won"], [1.0, None], "won", [10**400, 0]):
         actor, answer = begin(role="main")
         with pytest.raises(InvalidObservation, match="2 sides"):
             end(actor, scores=wrong)
     assert not service.report_result(answer["match"], [1.0, 0.0])
-    with pytest.raises(InvalidObservation, match="does not show"):
-        begin(opponent="alphabeta_1", own=[0])
-    with pytest.raises(InvalidObservation, match="does not show"):
-        begin(player="alphabeta_1")
     assert service.statistics()["num_in_flight"] == 0
 
+
+def test_players_that_look_ahead_on_the_board_are_refused_and_nobody_else_meets_them(service: LeagueService) -> None:
+    for name in ("deep", "deeper"):
+        service.league.add(Player(name, role="frozen", model="main", version=0, search=8))
+    for body in ({"opponent": "alphabeta_1", "own": [0]}, {"player": "alphabeta_1"}, {"player": "deep"}):
+        with pytest.raises(InvalidObservation, match="does not show: name another player"):
+            begin(**body)
+    with pytest.raises(InvalidObservation, match="no player in the role 'frozen' .not counting alphabeta_1, deep, dee"):
+        begin(role="frozen")
+    for number in range(20):
+        actor, answer = begin(f"s{number}", role="bot")
+        assert answer["players"].count("random") == 1
+        assert {"alphabeta_1", "deep", "deeper"}.isdisjoint(answer["players"])
+        end(actor)
+    assert service.league.payoff.num_in_flight == 0
+    assert int(answer["match"]) == 20, "no match was begun for those who could not play it"
+
+
+def test_a_session_has_the_versions_that_its_players_play_to_its_end(service: LeagueService) -> None:
+    seats = match_actor._parts("")[1]
+    assert isinstance(seats, Seats)
+    weights = Policy(seats.policy).weights()
+    for number in (0, 4):
+        seats.pool.put("main", weights, number=number)  # type: ignore[attr-defined]
+    service.league.add(Player("the old one", role="frozen", model="main", version=0))
+    for name, versions in (("main", {"main": 4}), ("the old one", {"the%20old%20one": 0}), ("random", {})):
+        actor, _ = begin(opponent=name, own=[0])
+        seats.pool.put("main", weights)  # type: ignore[attr-defined]
+        assert actor._session is not None
+        assert actor._session.versions == versions
+        assert [side.version for side in actor._sides.values()] == [*versions.values(), -1][:1]
+        end(actor)
 
 def test_a_match_that_lasts_long_is_kept_while_it_is_played(
     service: LeagueService, monkeypatch: pytest.MonkeyPatch

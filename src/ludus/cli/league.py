@@ -24,6 +24,7 @@ from rich.table import Table
 
 from ludus import errors
 from ludus.cli import options, page_options
+from ludus.cli.extras import expect_installed
 from ludus.command_line import command_line
 from ludus.experiment import config as experiment
 from ludus.league import config as configs
@@ -63,7 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
     )
     parser.add_argument("--json", action="store_true", help="end with one line of JSON on standard output")
     page_options.add_page(parser)
-    options.add_options(parser.add_argument_group("the league"), configs.LeagueConfig())
+    group = parser.add_argument_group("the league")
+    options.add_options(group, configs.LeagueConfig())
+    _add_secrets(group)
     game = _game(words)
     if game is None:
         return
@@ -76,11 +79,20 @@ def add_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
     options.add_options(parser.add_argument_group("the network"), config.network)
 
 
+def _add_secrets(group: Any) -> None:
+    """What games must have; for one run, as no file of the trial has it."""
+    for name, help in (("token", "bearer token that games must have"), ("secret", "secret that games sign by")):
+        group.add_argument(f"--{name}", metavar="TEXT", help=f"serve: {help}; other users can see it here")
+
+
 def run(args: argparse.Namespace) -> int:
     if hasattr(args, "action"):
         return _act(args)
     algorithm = args.algorithm or configs.default_algorithm(args.game)
     given = options.given_options(args, configs.LeagueConfig())
+    given |= {name: vars(args)[name] for name in ("token", "secret") if vars(args)[name] is not None}
+    if given.get("serve") is not None:
+        expect_installed("uvloop", "httptools", extra="serve")
     config = experiment.resolve(algorithm, args.game)
     for part in (config.train, config.algorithm, config.network):
         given |= {name: value for name, value in options.given_options(args, part).items() if name != "algorithm"}
@@ -94,7 +106,12 @@ def run(args: argparse.Namespace) -> int:
     try:
         with page, progress.Progress(steps, total_s=total_s) as shown:
             found = api.league(
-                args.game, algorithm=args.algorithm, on_progress=shown.update, on_status=shown.status, **given
+                args.game,
+                algorithm=args.algorithm,
+                on_progress=shown.update,
+                on_status=shown.status,
+                on_served=lambda url: print(f"games play matches at {url}", file=sys.stderr, flush=True),
+                **given,
             )
     except (KeyboardInterrupt, SystemExit) as end:
         if isinstance(end, SystemExit) and end.code != _TERMINATED:

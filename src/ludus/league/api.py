@@ -19,6 +19,7 @@ from ludus.league import code_bots
 from ludus.league import config as configs
 from ludus.league.config import LeagueRunConfig
 from ludus.league.folder import FOLDER, is_league
+from ludus.league.match_port import MatchPort, match_port, with_whole_paths, without_secrets
 from ludus.learn.algorithms import registry
 from ludus.program import folder as folders
 from ludus.trial import current as trials
@@ -29,6 +30,7 @@ __all__ = ["LeagueRun", "league", "resume"]
 
 OnProgress = Callable[[int, dict[str, float]], None]
 OnStatus = Callable[[str], None]
+OnServed = Callable[[str], None]
 
 
 class LeagueRun:
@@ -46,25 +48,36 @@ def league(
     algorithm: str | None = None,
     on_progress: OnProgress | None = None,
     on_status: OnStatus | None = None,
+    on_served: OnServed | None = None,
     **settings: Any,
 ) -> LeagueRun:
     """Train a population and come back when it is over; a trial of that name that is there goes on.
 
     `settings` are those of `ludus league --help`, with underscores. Interrupted (Ctrl-C), it ends the turn that is
-    under way, keeps all, and raises `KeyboardInterrupt`; the same call goes on from there.
+    under way, keeps all, and raises `KeyboardInterrupt`; the same call goes on from there. With `serve`, `on_served` is
+    given the url where games play matches.
     """
     project, name = settings.get("project") or "trials", settings.get("trial") or configs.trial_name(game)
     path = Path(project) / str(name)
     if is_league(path):
         return resume(
-            path, algorithm=algorithm, on_progress=on_progress, on_status=on_status, settings=settings, game=game
+            path,
+            algorithm=algorithm,
+            on_progress=on_progress,
+            on_status=on_status,
+            on_served=on_served,
+            settings=settings,
+            game=game,
         )
     if (path / "config.json").exists() and not (path / FOLDER).is_dir():
         raise errors.ConfigError(f"trial {path.name!r} is there already, and is no league. Choose another --trial")
-    config = configs.resolve(game, settings, algorithm=algorithm)
+    config = configs.resolve(game, without_secrets(settings), algorithm=algorithm)
     _check(config)
+    port = _checked_port(config, settings)
     folder = folders.TrialFolder.create(project, str(name))
-    return _run(config, folder, is_new=True, on_progress=on_progress, on_status=on_status)
+    return _run(
+        config, folder, is_new=True, port=port, on_progress=on_progress, on_status=on_status, on_served=on_served
+    )
 
 
 def resume(
@@ -74,6 +87,7 @@ def resume(
     algorithm: str | None = None,
     on_progress: OnProgress | None = None,
     on_status: OnStatus | None = None,
+    on_served: OnServed | None = None,
     settings: Mapping[str, Any] | None = None,
     game: str | None = None,
 ) -> LeagueRun:
@@ -84,12 +98,22 @@ def resume(
         raise errors.ConfigError(
             f"trial {folder.path.name!r} is a league of {config.game}, not of {game}. Choose another --trial"
         )
-    config = configs.with_settings(config, settings or {}, algorithm=algorithm)
+    config = configs.with_settings(config, without_secrets(settings or {}), algorithm=algorithm)
     for bot in config.league.bots:
         does = code_bots.allow if "bots" in (settings or {}) else code_bots.expect_allowed
         does(folder.path / FOLDER, bot)
     _check(config, folder.path)
-    return _run(config, folder, is_new=False, on_progress=on_progress, on_status=on_status)
+    port = _checked_port(config, settings or {})
+    return _run(
+        config, folder, is_new=False, port=port, on_progress=on_progress, on_status=on_status, on_served=on_served
+    )
+
+
+def _checked_port(config: LeagueRunConfig, settings: Mapping[str, Any]) -> MatchPort | None:
+    port = match_port(config.league, settings)
+    if port is not None:
+        port.check()
+    return port
 
 
 def _check(config: LeagueRunConfig, folder: Path | None = None) -> None:
@@ -129,8 +153,10 @@ def _run(
     folder: folders.TrialFolder,
     *,
     is_new: bool,
+    port: MatchPort | None,
     on_progress: OnProgress | None,
     on_status: OnStatus | None,
+    on_served: OnServed | None,
 ) -> LeagueRun:
     with (
         contextlib.closing(TrialMetrics(folder.path, is_loops=True)) as written,
@@ -143,8 +169,12 @@ def _run(
         from ludus.league.pools import settle_pool  # brings NumPy
 
         config = dataclasses.replace(settle_pool(config, folder.path), folder=folder.path)
+        config = dataclasses.replace(config, league=with_whole_paths(config.league))
         config.write(folder.path)
         (folder.path / RESULT_FILE).unlink(missing_ok=True)
         from ludus.league import running  # brings torch and the engines
 
-        return LeagueRun(folder.path, running.run(config, trial, written, on_progress=on_progress, on_status=on_status))
+        result = running.run(
+            config, trial, written, on_progress=on_progress, on_status=on_status, port=port, on_served=on_served
+        )
+        return LeagueRun(folder.path, result)

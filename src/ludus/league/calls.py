@@ -62,8 +62,10 @@ class LeagueCaller:
     def release(self, owner: str) -> int:
         return int(self._call("release", owner))
 
-    def request_for(self, name: str | None = None, role: str | None = None, owner: str = "") -> Nest:
-        return self._call("request_for", name, role, owner)
+    def request_for(
+        self, name: str | None = None, role: str | None = None, owner: str = "", without: list[str] | None = None
+    ) -> Nest:
+        return self._call("request_for", name, role, owner, without)
 
     def request_named(self, names: list[str], owner: str = "") -> Nest:
         return self._call("request_named", names, owner)

@@ -110,6 +110,11 @@ class LeagueConfig:
     serve: int | None = option(
         None, help="port on which games play matches, see docs/league.md; 0: any free one", minimum=0, maximum=65535
     )
+    serve_host: str = option("127.0.0.1", help="serve: host to listen on; beyond loopback a token or secret is needed")
+    token_file: str | None = option(None, help="a file that has the token; or set LUDUS_TOKEN or LUDUS_TOKEN_FILE")
+    secret_file: str | None = option(None, help="a file that has the secret; or set LUDUS_SECRET or LUDUS_SECRET_FILE")
+    tls_cert: str | None = option(None, help="serve: TLS certificate, a PEM file")
+    tls_key: str | None = option(None, help="serve: TLS key, a PEM file")
     search: int = option(
         0, help="simulations of a tree search before each move in evaluations; 0: none", minimum=0, maximum=100_000
     )

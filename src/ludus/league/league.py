@@ -18,7 +18,7 @@ import collections
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -217,12 +217,18 @@ class League:
         """`choose_evaluations` of one, and it begins."""
         return self.begin(self.choose_evaluations(1, names)[0])
 
-    def choose_matches(self, learner: str, num: int, *, owner: str = "") -> list[Match]:
-        """For a learner: its opponents by its rules, its side at random. Raises `ConfigError` if nobody can play."""
+    def choose_matches(
+        self, learner: str, num: int, *, owner: str = "", without: Collection[str] = ()
+    ) -> list[Match]:
+        """For a learner: its opponents by its rules, its side at random; none of those in `without`.
+
+        Raises `ConfigError` if nobody can play.
+        """
         player = self.player(learner)
         if not player.is_learning:
             raise ConfigError(f"{learner!r} is a {player.role}, which does not learn: ask for an evaluation instead")
-        chosen = self._pairing(self.players).for_learner(player, self.settings.rules_of(player).matchmaking)
+        players = [each for each in self.players if each.name not in without] if without else self.players
+        chosen = self._pairing(players).for_learner(player, self.settings.rules_of(player).matchmaking)
         return self._matches(chosen, num, learner, owner)
 
     def _pairing(self, players: Sequence[Player]) -> Pairing:
@@ -254,30 +260,35 @@ class League:
         games = (self.payoff.record(one, two).games for one, two in itertools.combinations(fixed, 2))
         return sum(math.ceil(least - each) for each in games if each < least)
 
-    def choose_for(self, name: str, *, owner: str = "") -> Match:
-        """A match of any player: by its rules if it learns, else with whom it has met least."""
+    def choose_for(self, name: str, *, owner: str = "", without: Collection[str] = ()) -> Match:
+        """A match of any player: by its rules if it learns, else with whom it has met least; nobody of `without`."""
         player = self.player(name)
         if player.is_learning:
-            return self.choose_matches(name, 1, owner=owner)[0]
+            return self.choose_matches(name, 1, owner=owner, without=without)[0]
         if player.role == "human":
             raise ConfigError(f"{name!r} is a person: name the opponent instead, and the side that is the game's own")
         others = [
             each.name
             for each in self._players.values()
-            if each.name != name and each.role != "human" and self._pairing([player, each]).can_evaluate
+            if each.name not in (name, *without)
+            and each.role != "human"
+            and self._pairing([player, each]).can_evaluate
         ]
         if not others:
-            raise ConfigError(f"there is nobody in this league that {name!r} could meet: add a player")
+            left_out = f" (not counting {', '.join(sorted(without))})" if without else ""
+            raise ConfigError(f"there is nobody in this league that {name!r} could meet{left_out}: add a player")
         games = np.array([self.payoff.games(name, other) for other in others])
         other = others[int(self._rng.choice(np.flatnonzero(games == games.min())))]
         return self.choose_evaluations(1, [name, other], owner=owner)[0]
 
-    def in_role(self, role: str) -> str:
-        """A player in this role, any of them. Raises `ConfigError` if there is none."""
-        found = [each.name for each in self._players.values() if each.role == role]
+    def in_role(self, role: str, *, without: Collection[str] = ()) -> str:
+        """A player in this role, any of them but those in `without`. Raises `ConfigError` if there is none."""
+        players = [each for each in self._players.values() if each.name not in without]
+        found = [each.name for each in players if each.role == role]
         if not found:
-            roles = sorted({each.role for each in self._players.values()})
-            raise ConfigError(f"this league has no player in the role {role!r}; there are: {', '.join(roles)}")
+            roles = ", ".join(sorted({each.role for each in players}))
+            left_out = f" (not counting {', '.join(sorted(without))})" if without else ""
+            raise ConfigError(f"this league has no player in the role {role!r}{left_out}; there are: {roles}")
         return found[int(self._rng.integers(len(found)))]
 
     def choose_named(self, names: Sequence[str], *, owner: str = "") -> Match:

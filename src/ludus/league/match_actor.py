@@ -7,12 +7,14 @@
             {"sides": {"0": {"obs": …}, "1": {"obs": …}}}           → {"actions": {"0": 3, "1": 5}}
     end     {"scores": [1.0, -1.0]}                                 → {"counted": true}
 
-A session that ends without scores, because the game is gone, aborts its match. Bodies are JSON or msgpack.
+A session that ends without scores, because the game is gone, aborts its match. Bodies are JSON or msgpack. A player
+that looks ahead on the board itself (a search, `alphabeta`) cannot play: a game outside shows observations only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 import math
@@ -22,6 +24,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -39,7 +42,7 @@ from ludus.league.folder import FOLDER
 from ludus.league.oracle import make_seats
 from ludus.league.players import Player, PlayerPolicy, player_of
 from ludus.league.pools import open_pool
-from ludus.league.seats import GameSeats
+from ludus.league.seats import NO_VERSION, GameSeats
 from ludus.workers.remote import Remote
 
 __all__ = ["MatchActor"]
@@ -47,15 +50,17 @@ __all__ = ["MatchActor"]
 _LOG = logging.getLogger(__name__)
 _GUEST = "guest"
 _KEEP_EVERY_S = 60.0
-_MOST_TRIES = 30  # matches until one has players that can all play outside
+_MOST_TRIES = 8  # matches until one has players that are all still there
 _OPENING = threading.Lock()  # sessions begin in several threads, and share what is open
 
 
 class _Side:
-    """A player that the server plays, in one session."""
+    """A player that the server plays, in one session, by this version of its model to the end."""
 
-    def __init__(self, policy: PlayerPolicy) -> None:
+    def __init__(self, player: Player, policy: PlayerPolicy, version: int) -> None:
+        self.player = player
         self.policy = policy
+        self.version = version  # `NO_VERSION`: a bot, or a learner that has learnt nothing yet
         spec = getattr(policy, "state_spec", None)
         self.state: Nest = nests.map(lambda leaf: None if leaf is None else leaf.allocate((1,)), spec)
         self.is_first = True
@@ -85,15 +90,26 @@ class MatchActor(Actor):
             names = await asyncio.to_thread(self._seat, body, own)
         except (ConfigError, DataError, RemoteError) as error:
             raise _refusal(error) from None
+        for side in self._sides.values():
+            if side.version != NO_VERSION:
+                session.pin(quote(side.player.name, safe=""), side.version)  # a name that fits into a header
         return _encode({"match": self._match, "players": names}, is_json)
 
     def _seat(self, body: Mapping[str, Any], own: frozenset[int]) -> list[str]:
-        """Begin a match whose players can all play here; if the game has not named them, another one if need be."""
+        """Begin a match whose players can all play here.
+
+        Those who cannot are left out. A snapshot may be gone before it is opened: then the match is aborted and, if the
+        game has not named its players, another one is begun.
+        """
+        left_out = self._left_out()
+        for name in (body.get("player"), body.get("opponent")):
+            if isinstance(name, str) and name in left_out:
+                raise left_out[name]
         for tries_left in reversed(range(1 if own else _MOST_TRIES)):
-            match = self._begin(body, own, self._owner)
+            match = self._begin(body, own, list(left_out))
             players = [player_of(each) for each in match["players"]]
             try:
-                sides = {side: _Side(self._open(each)) for side, each in enumerate(players) if side not in own}
+                sides = {side: self._open(each) for side, each in enumerate(players) if side not in own}
             except LudusError:
                 self._league.abort_match(match["id"])
                 if not tries_left:
@@ -103,7 +119,18 @@ class MatchActor(Actor):
             return [player.name for player in players]
         raise AssertionError("the last try returns or raises")
 
-    def _begin(self, body: Mapping[str, Any], own: frozenset[int], owner: str) -> Any:
+    def _left_out(self) -> dict[str, LudusError]:
+        """Players that cannot play in games outside, and why. Of networks none is opened for that."""
+        found: dict[str, LudusError] = {}
+        for each in self._league.players():
+            if each["role"] == "bot" or each["search"]:
+                try:
+                    self._open(player_of(each))
+                except LudusError as error:
+                    found[each["name"]] = error
+        return found
+
+    def _begin(self, body: Mapping[str, Any], own: frozenset[int], left_out: list[str]) -> Any:
         if "opponent" in body:
             if not own:
                 raise InvalidObservation("with an opponent, own says which sides the game plays itself, as [0]")
@@ -112,12 +139,12 @@ class MatchActor(Actor):
             guest = str(body.get("as", _GUEST))
             self._admit(guest)
             names = [guest if side in own else str(body["opponent"]) for side in range(self._num_sides)]
-            return self._league.request_named(names, owner)
+            return self._league.request_named(names, self._owner)
         if own:
             raise InvalidObservation("own sides need an opponent: name one")
         if "player" not in body and "role" not in body:
             raise InvalidObservation("start names a player, a role, or an opponent")
-        return self._league.request_for(body.get("player"), body.get("role"), owner)
+        return self._league.request_for(body.get("player"), body.get("role"), self._owner, left_out)
 
     def _keep(self) -> None:
         """A long match is not aborted while it is played. Off this thread: the league may be away for a while."""
@@ -140,12 +167,18 @@ class MatchActor(Actor):
         if roles[guest] != "human":
             raise InvalidObservation(f"as={guest!r} is a {roles[guest]} of this league: choose another name")
 
-    def _open(self, player: Player) -> PlayerPolicy:
+    def _open(self, player: Player) -> _Side:
+        """Raises `ConfigError` for one that cannot play in games outside."""
+        if player.search:
+            raise _needs_boards(player)
         with _OPENING:
+            version = self._seats.version_of(player)
+            if version != NO_VERSION:
+                player = dataclasses.replace(player, version=version)
             policy = self._seats.open(player)
         if getattr(policy, "needs_boards", False):
-            raise ConfigError(f"{player.name!r} looks ahead on the board itself, which a game outside does not show")
-        return policy
+            raise _needs_boards(player)
+        return _Side(player, policy, version)
 
     def tick(self, data: bytes) -> bytes:
         self._keep()
@@ -194,9 +227,11 @@ class MatchActor(Actor):
                     f"end has the scores: one number for each of {self._num_sides} sides; the match is aborted"
                 )
             counted = await asyncio.to_thread(self._league.report_series, [[match, [scores]]])
-        except DataError:
-            await asyncio.to_thread(self._league.abort_match, match)
-            raise
+        except (DataError, RemoteError) as error:
+            refused = _refusal(error)
+            if isinstance(refused, InvalidObservation):
+                await asyncio.to_thread(self._league.abort_match, match)
+            raise refused from None
         return _encode({"counted": bool(counted[0])}, is_json)
 
 
@@ -207,12 +242,19 @@ def _keep_matches(league: LeagueCaller, owner: str) -> None:
         _LOG.warning("the league does not answer: %s. Matches that last long may be aborted", error)
 
 
-def _are_scores(scores: Any, num_sides: int) -> bool:
-    return (
-        isinstance(scores, list)
-        and len(scores) == num_sides
-        and all(isinstance(score, int | float) and math.isfinite(score) for score in scores)
+def _needs_boards(player: Player) -> ConfigError:
+    return ConfigError(
+        f"{player.name!r} looks ahead on the board itself, which a game outside does not show: name another player"
     )
+
+
+def _are_scores(scores: Any, num_sides: int) -> bool:
+    if not isinstance(scores, list) or len(scores) != num_sides:
+        return False
+    try:
+        return all(isinstance(score, int | float) and math.isfinite(score) for score in scores)
+    except OverflowError:  # an integer that no float can hold
+        return False
 
 
 def _refusal(error: LudusError) -> LudusError:

@@ -23,6 +23,7 @@ from ludus.launch import Phase
 from ludus.league import code_bots
 from ludus.league.config import LeagueRunConfig
 from ludus.league.folder import FOLDER
+from ludus.league.match_port import MatchPort
 from ludus.league.players import LEARNING, Player, player_of, player_to_nest
 from ludus.league.pools import open_pool
 from ludus.league.service import LeagueService
@@ -35,7 +36,7 @@ from ludus.trial.metrics import LoopMetrics, TrialMetrics
 from ludus.trial.trial import EXPERIMENT, Trial
 from ludus.workers.register import register
 
-__all__ = ["LEAGUE", "OnProgress", "OnStatus", "TrialLeague", "make_service", "run"]
+__all__ = ["LEAGUE", "OnProgress", "OnServed", "OnStatus", "TrialLeague", "make_service", "run"]
 
 _LOG = logging.getLogger(__name__)
 LEAGUE = FOLDER  # the node; its worker is league/0
@@ -47,6 +48,7 @@ _RESTARTS = RestartPolicy(max_restarts=None, backoff_s=0.1, max_backoff_s=2.0)
 
 OnProgress = Callable[[int, dict[str, float]], None]
 OnStatus = Callable[[str], None]
+OnServed = Callable[[str], None]
 
 
 def run(
@@ -56,11 +58,17 @@ def run(
     *,
     on_progress: OnProgress | None = None,
     on_status: OnStatus | None = None,
+    port: MatchPort | None = None,
+    on_served: OnServed | None = None,
 ) -> dict[str, Any]:
-    """Come back with the result, the trial closed. Interrupted, all that learn write a checkpoint first."""
+    """Come back with the result, the trial closed. Interrupted, all that learn write a checkpoint first.
+
+    `port`: where games play matches; `on_served` is given its url once it is open.
+    """
     one_or_many = _in_one_process if config.league.is_embedded else _in_many
+    serve = functools.partial(_serve, port, trial, on_served)
     with trial:
-        result = one_or_many(config, trial, _Progress(config, trial.folder, written, on_progress), on_status)
+        result = one_or_many(config, trial, _Progress(config, trial.folder, written, on_progress), on_status, serve)
         files.replace_json(trial.folder / RESULT_FILE, result)
     return result
 
@@ -87,13 +95,17 @@ class _Progress:
 
 
 def _in_one_process(
-    config: LeagueRunConfig, trial: Trial, progress: _Progress, on_status: OnStatus | None
+    config: LeagueRunConfig,
+    trial: Trial,
+    progress: _Progress,
+    on_status: OnStatus | None,
+    serve: Callable[[], None],
 ) -> dict[str, Any]:
     wiring.use_threads(config.training)
     driver = trial.driver
     service = make_service(config, trial.folder)
     driver.host(service, LEAGUE)
-    _serve(config, trial)
+    serve()
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(contextlib.closing(open_pool(config, trial.folder)))
         training = stack.enter_context(LeagueTraining(config, trial.folder, service, pool, until=_until(config)))
@@ -115,12 +127,18 @@ def _in_one_process(
         return _result(config, trial.folder, service.standings())
 
 
-def _in_many(config: LeagueRunConfig, trial: Trial, progress: _Progress, on_status: OnStatus | None) -> dict[str, Any]:
+def _in_many(
+    config: LeagueRunConfig,
+    trial: Trial,
+    progress: _Progress,
+    on_status: OnStatus | None,
+    serve: Callable[[], None],
+) -> dict[str, Any]:
     driver = trial.driver
     driver.interrupts.install()
     running = trial.run(_program(config, trial.folder), stage=Stage.TRAINERS)
     league = trial.remote(LEAGUE)
-    _serve(config, trial)
+    serve()
     step = 0
     while not running.wait(_LOOK_EVERY_S):
         records = {record.name: record for record in running.workers()}
@@ -143,16 +161,17 @@ def _until(config: LeagueRunConfig) -> float | None:
     return None if minutes is None else time.time() + 60.0 * minutes
 
 
-def _serve(config: LeagueRunConfig, trial: Trial) -> None:
+def _serve(port: MatchPort | None, trial: Trial, on_served: OnServed | None) -> None:
     """A port where games play matches, if the league is to have one."""
-    if config.league.serve is None:
+    if port is None:
         return
     from ludus.league.match_actor import MatchActor
     from ludus.trial.named.actor import RemoteActor  # brings what only gateways need
 
-    actor = RemoteActor(config.league.serve)
+    actor = RemoteActor(**port.arguments())
     actor.serve(MatchActor, str(trial.folder))
-    _LOG.info("games play matches at %s", actor.url)
+    if on_served is not None:
+        on_served(actor.url)
 
 
 def _program(config: LeagueRunConfig, folder: Path) -> Program:

@@ -22,7 +22,7 @@ from ludus.league.players import Player, PlayerPolicy
 from ludus.learn.policies.policy import Policy, PolicySpec
 from ludus.learn.search.settings import SearchSettings
 
-__all__ = ["NO_VERSION", "GameSeats", "OpensPlayers", "ReadPool", "Searching", "Seats", "search_with"]
+__all__ = ["NO_VERSION", "GameSeats", "OpensPlayers", "ReadPool", "Searching", "Seats", "search_with", "version_of"]
 
 NO_VERSION = -1
 _MOST_OPEN = 64  # players whose weights are kept in memory
@@ -48,10 +48,12 @@ class OpensPlayers(Protocol):
 
 
 class GameSeats(OpensPlayers, Protocol):
-    """They also know what is seen in the game."""
+    """They also know what is seen in the game, and which versions are played in it."""
 
     @property
     def obs(self) -> Nest: ...
+
+    def version_of(self, player: Player) -> int: ...
 
 
 @dataclass
@@ -97,12 +99,7 @@ class Seats:
 
     def version_of(self, player: Player) -> int:
         """The number that it plays now; -1 for a bot, and for a learner that has learnt nothing yet."""
-        if player.role == "bot":
-            return NO_VERSION
-        if player.version is not None:
-            return player.version
-        newest = self.pool.latest(str(player.model))
-        return NO_VERSION if newest is None else newest
+        return version_of(self.pool, player)
 
     def _make(self, player: Player, version: int) -> PlayerPolicy:
         assert player.model is not None
@@ -119,6 +116,16 @@ class Seats:
         if self.search is None:
             raise ConfigError(f"{player.name!r} has search={player.search}, and these seats have none: set search=0")
         return self.search(policy, player.search)
+
+
+def version_of(pool: ReadPool, player: Player) -> int:
+    """The number that it plays now; -1 for a bot, and for a learner that has learnt nothing yet."""
+    if player.role == "bot":
+        return NO_VERSION
+    if player.version is not None:
+        return player.version
+    newest = pool.latest(str(player.model))
+    return NO_VERSION if newest is None else newest
 
 
 def search_with(game: str, game_args: Mapping[str, Any]) -> Callable[[Policy, int], PlayerPolicy]:

@@ -220,16 +220,19 @@ class LeagueService:
             return self._begin(self.league.choose_evaluations(num, names, owner=owner))
 
     @register
-    def request_for(self, name: str | None = None, role: str | None = None, owner: str = "") -> Nest:
-        """A match of this player, or of one in this role: its opponents are chosen here."""
-        expect(str, owner=owner)
+    def request_for(
+        self, name: str | None = None, role: str | None = None, owner: str = "", without: list[str] | None = None
+    ) -> Nest:
+        """A match of this player, or of one in this role: its opponents are chosen here, and not from `without`."""
+        left_out = frozenset(without or ())
+        expect(str, owner=owner, **{f"without_{number}": each for number, each in enumerate(left_out)})
         if (name is None) == (role is None):
             raise DataError("say either which player, or which role, is to play")
         with self._lock:
             self._note_call(owner)
             self._expire()
-            found = self.league.in_role(str(role)) if name is None else str(name)
-            return self._begin([self.league.choose_for(found, owner=owner)])[0]
+            found = self.league.in_role(str(role), without=left_out) if name is None else str(name)
+            return self._begin([self.league.choose_for(found, owner=owner, without=left_out)])[0]
 
     @register
     def request_named(self, names: list[str], owner: str = "") -> Nest:

@@ -25,7 +25,7 @@ from ludus.trial.named.actor import RemoteActor
 from ludus.trial.named.model import RemoteModel
 from ludus.trial.trained import MODEL
 
-__all__ = ["load_actor", "publish_trained", "serve", "shares_of", "trust_trial"]
+__all__ = ["check_access", "load_actor", "publish_trained", "serve", "shares_of", "trust_trial"]
 
 
 def publish_trained(folder: Path) -> RemoteModel:
@@ -98,8 +98,7 @@ def serve(
     """
     shares = shares_of(version, canary or {})
     Router(shares)  # says whether these are shares
-    check_header("token", gateway.get("token"))
-    _check_certificate(gateway.get("tls_cert"), gateway.get("tls_key"))
+    check_access(token=gateway.get("token"), tls_cert=gateway.get("tls_cert"), tls_key=gateway.get("tls_key"))
     if trust:
         trust_trial(folder)
     if actor is None:
@@ -140,6 +139,12 @@ def _check_versions(folder: Path, wanted: Iterable[str], models: Collection[str]
             wanted_here = tags[model].get(each) if number is None else number
             if wanted_here in numbers[model]:
                 store.get(model, wanted_here)  # raises if it is damaged: now, not for each session
+
+
+def check_access(*, token: str | None, tls_cert: str | None, tls_key: str | None) -> None:
+    """Before anything is started. Raises `ConfigError` for a token that cannot be sent, a certificate of no use."""
+    check_header("token", token)
+    _check_certificate(tls_cert, tls_key)
 
 
 def _check_certificate(cert: str | None, key: str | None) -> None:

@@ -21,7 +21,7 @@ from ludus.errors import ConfigError, DataError
 from ludus.league.bots import make_bot
 from ludus.league.players import Player, PlayerPolicy
 from ludus.league.psro.tabular_game import TabularGame
-from ludus.league.seats import ReadPool
+from ludus.league.seats import ReadPool, version_of
 
 __all__ = ["TABLE", "TabularPolicy", "TabularSeats"]
 
@@ -82,6 +82,10 @@ class TabularSeats:
         if player.role == "bot" and player.model is not None:
             return make_bot(player.model, self._name, self._args)
         return TabularPolicy(self.game, self.table(player))
+
+    def version_of(self, player: Player) -> int:
+        """The number that it plays now; -1 for a bot, and for a learner that has learnt nothing yet."""
+        return version_of(self._pool, player)
 
     def table(self, player: Player) -> NDArray[np.float64]:
         """All that it does, as probabilities; a learner that has learnt nothing yet does anything."""
