@@ -217,9 +217,7 @@ class League:
         """`choose_evaluations` of one, and it begins."""
         return self.begin(self.choose_evaluations(1, names)[0])
 
-    def choose_matches(
-        self, learner: str, num: int, *, owner: str = "", without: Collection[str] = ()
-    ) -> list[Match]:
+    def choose_matches(self, learner: str, num: int, *, owner: str = "", without: Collection[str] = ()) -> list[Match]:
         """For a learner: its opponents by its rules, its side at random; none of those in `without`.
 
         Raises `ConfigError` if nobody can play.
@@ -270,9 +268,7 @@ class League:
         others = [
             each.name
             for each in self._players.values()
-            if each.name not in (name, *without)
-            and each.role != "human"
-            and self._pairing([player, each]).can_evaluate
+            if each.name not in (name, *without) and each.role != "human" and self._pairing([player, each]).can_evaluate
         ]
         if not others:
             left_out = f" (not counting {', '.join(sorted(without))})" if without else ""

@@ -99,7 +99,7 @@ class MatchActor(Actor):
         """Begin a match whose players can all play here.
 
         Those who cannot are left out. A snapshot may be gone before it is opened: then the match is aborted and, if the
-        game has not named its players, another one is begun.
+        game has not named its players, another one begins.
         """
         left_out = self._left_out()
         for name in (body.get("player"), body.get("opponent")):

@@ -1,8 +1,8 @@
 """The port where games play matches of a league: where it listens, and what games must have to play.
 
-    port = match_port(config.league, {"token": "…"})   # None: none is wanted
-    port.check()                                       # before there is a trial
-    actor = RemoteActor(**port.arguments())
+port = match_port(config.league, {"token": "…"})   # None: none is wanted
+port.check()                                       # before there is a trial
+actor = RemoteActor(**port.arguments())
 """
 
 from __future__ import annotations

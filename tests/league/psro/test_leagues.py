@@ -56,6 +56,8 @@ def test_exact_psro_solves_kuhn_poker_and_goes_on_after_it_was_stopped(tmp_path:
         seats: Any = make_seats(config, pool)
         players = {each["name"]: player_of(each) for each in service.players()}
         mixture = service.mixture()
+        assert [seats.version_of(players[name]) for name in mixture] == [players[name].version for name in mixture]
+        assert None not in [players[name].version for name in mixture]
         table = seats.game.average([seats.table(players[name]) for name in mixture], list(mixture.values()))
     assert sum(mixture.values()) == pytest.approx(1.0)
     assert nash_conv("openspiel:kuhn_poker", {}, table) < 0.001
