@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import queue
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import Any
 
 import pytest
 import redis
+import torch
 
+import ludus
 from discovery import servers
 from ludus import errors
 from ludus.league import api, config
 from ludus.league.live import find_league
 from ludus.league.pools import open_pool
+from ludus.models.topic import Update
 
 from .games import GAME, SMALL
 
@@ -69,6 +73,14 @@ def test_a_league_in_redis_begins_and_goes_on_and_its_password_is_in_one_private
     out = capfd.readouterr()
     assert PASSWORD not in out.out + out.err
     assert "p%40ss" not in out.out + out.err
+    with pytest.raises(errors.ConfigError, match="and stay there: resume it with its --pool"):
+        api.league(GAME, **{**settings, "pool": None})
+    with contextlib.closing(ludus.init(tmp_path, "ttt")):
+        given = queue.SimpleQueue[Update]()
+        with ludus.subscribe("main", given.put):
+            assert given.get(timeout=60.0).number == later[-1]
+        with pytest.raises(errors.ConfigError, match="neither a RemoteModel nor a clone can run them"):
+            ludus.RemoteModel("main", torch.nn.Linear(2, 2))
     shutil.rmtree(folder)  # one that begins again under its name has versions of its own
     assert api.league(GAME, pool=url, steps=200, **settings).result["steps"] < 1500
 

@@ -266,3 +266,30 @@ def test_a_server_that_was_away_is_followed_again(tmp_path: Path) -> None:
         wait_until(lambda: subscriber.numbers == [0, 1, 2])
     for each in (pool, other):
         each.close()
+
+
+class Gone(VersionStore):
+    """A source that does not answer: first it raises, then it keeps its caller until it is released."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.num_asked = 0
+        self.released = threading.Event()
+
+    def num_published(self, model: str) -> int:
+        self.num_asked += 1
+        if self.num_asked > 1:
+            assert self.released.wait(PATIENCE_S)
+        raise errors.Unreachable("gone")
+
+
+def test_who_closes_does_not_wait_for_a_source_that_is_gone(tmp_path: Path) -> None:
+    gone = Gone(tmp_path)
+    subscription = Topic(gone, "policy").subscribe(print)
+    wait_until(lambda: gone.num_asked == 2)
+    subscription.close()
+    looking, calling = subscription._threads
+    assert (looking.is_alive(), calling.is_alive()) == (True, False)
+    gone.released.set()
+    looking.join(PATIENCE_S)
+    assert (looking.is_alive(), gone.num_asked) == (False, 2)

@@ -127,7 +127,7 @@ def _check(config: LeagueRunConfig, folder: Path | None = None) -> None:
     _check_search(config)
     for bot in config.league.bots:
         make_bot(bot, config.game, config.training.env_args)
-    if config.league.pool is not None:
+    if config.league.pool is not None or folder is not None:
         from ludus.league.pools import check_pool  # brings NumPy and the library of the server
 
         check_pool(config, folder)

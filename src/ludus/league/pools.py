@@ -10,22 +10,20 @@ server, and one that is started again under the same name does not find the vers
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import uuid
 from pathlib import Path
 
-from ludus import files, secret
 from ludus.errors import ConfigError
 from ludus.league.config import LeagueRunConfig
-from ludus.league.folder import FOLDER
+from ludus.models.pools import place as places
 from ludus.models.pools import pool as pools
+from ludus.models.pools.place import Place
 from ludus.models.pools.pool import ModelPool
 
 __all__ = ["check_pool", "open_pool", "settle_pool"]
 
 _MODELS = "models"
-_PLACE, _PASSWORD = "pool.json", "pool.secret"
 _ANSWERS_WITHIN_S = 5.0
 
 
@@ -38,7 +36,10 @@ def check_pool(config: LeagueRunConfig, folder: Path | None = None) -> None:
     url = config.league.pool
     if url is not None and not pools.is_redis(url):
         raise ConfigError("pool must be redis://HOST:PORT, or rediss:// for TLS; without it the trial's folder is used")
-    if url is not None and folder is not None and _is_in_folder(folder):
+    place = None if folder is None else places.find_place(folder)
+    if url is None and place is not None:
+        raise ConfigError(f"the versions of this league are in {place}, and stay there: resume it with its --pool")
+    if url is not None and folder is not None and place is None and (folder / _MODELS).is_dir():
         raise ConfigError(
             f"the versions of this league are in {folder / _MODELS}, and stay there: resume it without pool, or begin "
             "another league with --trial NAME"
@@ -46,7 +47,7 @@ def check_pool(config: LeagueRunConfig, folder: Path | None = None) -> None:
     if url is not None:
         from ludus.redis_server import RedisServer  # brings the library
 
-        server = RedisServer(_with_password(url, folder), timeout_s=_ANSWERS_WITHIN_S)
+        server = RedisServer(places.with_password(url, folder), timeout_s=_ANSWERS_WITHIN_S)
         server.run(lambda client: client.ping())
         server.close()
 
@@ -58,44 +59,25 @@ def settle_pool(config: LeagueRunConfig, folder: Path) -> LeagueRunConfig:
         return config
     from ludus import redis_server  # brings the library
 
-    files.make_folder(folder / FOLDER)
-    password = redis_server.password_of(url)
-    if password:
-        files.replace(folder / FOLDER / _PASSWORD, [password.encode()], mode=files.PRIVATE)
-    league = dataclasses.replace(config.league, pool=redis_server.without_password(url))
-    config = dataclasses.replace(config, league=league)
-    if not (folder / FOLDER / _PLACE).exists():
+    known, shown = places.find_place(folder), redis_server.without_password(url)
+    if known is not None:
+        place = dataclasses.replace(known, url=shown)
+    else:
         name = re.sub(r"[^A-Za-z0-9_.-]", "-", folder.name)[:64]
-        prefix = f"{name}-{uuid.uuid4().hex[:12]}"
-        pools.open_pool(_with_password(url, folder), prefix=prefix).latest("main")  # made before it is written down
-        files.replace_json(folder / FOLDER / _PLACE, {"prefix": prefix})
-    return config
+        place = Place(shown, f"{name}-{uuid.uuid4().hex[:12]}")
+        url = places.with_password(url, folder)
+        pools.open_pool(url, prefix=place.prefix).latest("main")  # made before it is written down
+    places.write_place(folder, place, password=redis_server.password_of(url))
+    return dataclasses.replace(config, league=dataclasses.replace(config.league, pool=shown))
 
 
 def open_pool(config: LeagueRunConfig, folder: Path) -> ModelPool:
     """The pool of the league in a trial's folder. Raises `ConfigError` if it was not settled."""
-    url = config.league.pool
-    if url is None:
+    if config.league.pool is None:
         return pools.open_pool(folder / _MODELS)
-    path = folder / FOLDER / _PLACE
-    try:
-        prefix = str(json.loads(path.read_text(encoding="utf-8"))["prefix"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    if places.find_place(folder) is None:
         raise ConfigError(
-            f"{path} says where in Redis the versions of this league are, and cannot be read: {error!r}. Restore it."
-        ) from None
-    return pools.open_pool(_with_password(url, folder), prefix=prefix, create=False)
-
-
-def _is_in_folder(folder: Path) -> bool:
-    return (folder / _MODELS).is_dir() and not (folder / FOLDER / _PLACE).exists()
-
-
-def _with_password(url: str, folder: Path | None) -> str:
-    """The URL with the league's password, if it has one and the URL has none."""
-    from ludus import redis_server  # brings the library
-
-    path = None if folder is None else folder / FOLDER / _PASSWORD
-    if path is None or redis_server.password_of(url) is not None or not path.exists():
-        return url
-    return redis_server.with_password(url, secret.read(path, "password of the league's pool"))
+            f"{folder}/league/pool.json says where in Redis the versions of this league are, and is not there. Restore "
+            "it."
+        )
+    return places.open_pool_of(folder)

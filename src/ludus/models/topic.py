@@ -96,7 +96,10 @@ class Topic:
 
 
 class Subscription:
-    """Made by `Topic.subscribe`; two threads, one that looks and one that calls back. `close` ends both."""
+    """Made by `Topic.subscribe`; two threads, one that looks and one that calls back. `close` ends both.
+
+    One that looks into a source that is gone ends when that has given up.
+    """
 
     def __init__(self, source: TopicSource, model: str, callback: OnUpdate, *, max_pending: int = 8) -> None:
         if max_pending < 1:
@@ -110,6 +113,7 @@ class Subscription:
         self._changed = threading.Condition()
         self._pending: collections.deque[Update] = collections.deque()
         self._is_closed = threading.Event()
+        self._is_lost = False  # its source does not answer: a look may last until its deadline
         self._num_updates = self._num_missed = self._num_failed = 0
         self._follower = _Follower(source, model)
         self._threads = [
@@ -133,19 +137,18 @@ class Subscription:
     def _look(self) -> None:
         source = self._source
         every_s = _LOOK_EVERY_S if isinstance(source, VersionStore | FarVersions) else source.look_every_s
-        is_lost = False
         while not self._is_closed.is_set():
             try:
                 for update in self._follower.updates():
                     self._enqueue(update)
-                if is_lost:
+                if self._is_lost:
                     _log.info("the topic %r is there again", self.model)
-                is_lost = False
+                self._is_lost = False
             except (errors.LudusError, OSError) as error:
-                if not is_lost:
+                if not self._is_lost:
                     _log.warning("the topic %r is lost for now, and is looked for again: %s", self.model, error)
-                is_lost = True
-            self._is_closed.wait(_RETRY_AFTER_S if is_lost else every_s)
+                self._is_lost = True
+            self._is_closed.wait(_RETRY_AFTER_S if self._is_lost else every_s)
 
     def _enqueue(self, update: Update) -> None:
         with self._changed:
@@ -183,7 +186,7 @@ class Subscription:
             self._is_closed.set()
             self._pending.clear()
             self._changed.notify_all()
-        for thread in self._threads:
+        for thread in self._threads[1:] if self._is_lost else self._threads:
             if thread is not threading.current_thread():
                 thread.join(_JOIN_S)
 

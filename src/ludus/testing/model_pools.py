@@ -99,6 +99,12 @@ class ModelPoolConformance:
         with pytest.raises(errors.DataError, match="begin at 0"):
             pool.put("main", _weights(0), number=-1)
 
+    def test_the_newest_are_known_without_their_arrays(self, pool: ModelPool, open_one: Opener) -> None:
+        put = [pool.put("main", _weights(value), number=value) for value in (3, 5, 9)]
+        assert open_one().newest("main", 2) == [put[2], put[1]]
+        assert open_one().newest("main", 10) == put[::-1]
+        assert (pool.newest("main", 0), pool.newest("nobody", 2)) == ([], [])
+
     def test_a_version_never_changes(self, pool: ModelPool) -> None:
         first = pool.put("main", _weights(1), number=3)
         assert pool.put("main", _weights(1), number=3).digest == first.digest

@@ -124,6 +124,14 @@ def test_removed_parts_and_foreign_content_are_damage(pool: RedisPool, client: A
     assert pool.get("main")[0].number == 3
 
 
+def test_what_is_damaged_is_left_out_of_the_newest(pool: RedisPool, client: Any) -> None:
+    for value in range(4):
+        pool.put("main", weights(value))
+    client.hset(pool._version("main", 1), "record", b"\x81\xa1")
+    client.set(pool._version("main", 2), "somebody's")
+    assert [version.number for version in pool.newest("main", 3)] == [3]
+
+
 def test_a_record_that_claims_more_than_there_is_allocates_nothing(pool: RedisPool, client: Any) -> None:
     pool.put("main", weights(1))
     key = pool._version("main", 0)
@@ -153,7 +161,12 @@ def test_a_version_that_is_removed_while_it_is_read_is_missing_not_torn(
 def test_a_server_that_lost_its_data_is_noticed(pool: RedisPool, client: Any, server: Server) -> None:
     pool.put("main", weights(1))
     client.flushall()
-    for ask in (lambda: pool.latest("main"), lambda: pool.get("main"), lambda: pool.put("main", weights(2))):
+    for ask in (
+        lambda: pool.latest("main"),
+        lambda: pool.get("main"),
+        lambda: pool.changes("main"),
+        lambda: pool.put("main", weights(2)),
+    ):
         with pytest.raises(errors.DataError, match="is gone: the server was started without its data"):
             ask()
     again = RedisPool(server[0], prefix="tests", create=False)

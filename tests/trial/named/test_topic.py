@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 from pathlib import Path
 
@@ -10,7 +11,11 @@ import pytest
 import torch
 
 import ludus
+from discovery import servers
 from ludus import errors
+from ludus.models.pools import place
+from ludus.models.pools.place import Place
+from ludus.models.pools.redis_pool import RedisPool
 from ludus.models.topic import Update
 from ludus.trial import current as trials
 
@@ -50,3 +55,47 @@ def test_a_model_and_its_topic_are_one(trial: trials.Trial) -> None:
         ludus.topic("net").publish({"another": np.zeros(3)})
     trial.close()
     assert not any(thread.is_alive() for thread in subscription._threads), "the trial's end is its end"
+
+
+def test_topics_of_a_trial_whose_versions_are_in_redis_are_there(
+    trial: trials.Trial, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = servers.free_port()
+    url, given = f"redis://127.0.0.1:{port}", queue.SimpleQueue[Update]()
+    with (
+        servers.running(servers.redis_command(port), port=port, folder=tmp_path),
+        contextlib.closing(RedisPool(url, prefix="monday")) as league,
+    ):
+        league.put("main", {"w": np.zeros(2)}, number=7)
+        place.write_place(Path(trial.folder), Place(url, "monday"))
+        with ludus.subscribe("main", given.put):
+            assert given.get(timeout=PATIENCE_S).number == 7, "what the league has put"
+            assert not caplog.records
+            assert ludus.topic("main").publish({"w": np.ones(2)}) == league.latest("main") == 8
+            assert given.get(timeout=PATIENCE_S).number == 8
+        assert ludus.topic("net").publish(torch.nn.Linear(1, 1)) == 0
+        assert set(league.get("net")[1]) == {"weight", "bias"}
+        for module in (torch.nn.Linear(2, 2), None):
+            with pytest.raises(errors.ConfigError, match="neither a RemoteModel nor a clone can run them"):
+                ludus.RemoteModel("main", module)
+        with ludus.subscribe("own", given.put):
+            assert "nobody has published 'own' to RedisPool" in caplog.text
+        model = ludus.RemoteModel("own", torch.nn.Linear(2, 2), local_mode=True)
+        ludus.subscribe("own", given.put)
+        assert (given.get(timeout=PATIENCE_S).number, model.clone().step, league.latest("own")) == (0, 0, None)
+        assert not (Path(trial.folder) / "models" / "main").exists()
+
+
+def test_a_topic_in_a_redis_that_is_gone_says_where_it_was(
+    trial: trials.Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "_TIMEOUT_S", 0.1)
+    url = f"redis://127.0.0.1:{servers.free_port()}"
+    place.write_place(Path(trial.folder), Place(url, "monday"))
+    for call in (
+        lambda: ludus.subscribe("main", print),
+        lambda: ludus.topic("main").publish({"w": np.zeros(2)}),
+        lambda: ludus.RemoteModel("main"),
+    ):
+        with pytest.raises(errors.Unreachable, match=f"Redis at {url} gave no answer within 0.1 s"):
+            call()

@@ -44,6 +44,9 @@ class FolderPool:
     def numbers(self, model: str) -> list[int]:
         return self.store.numbers(model)
 
+    def newest(self, model: str, most: int) -> list[Version]:
+        return self.store.versions(model, most=most)[::-1]
+
     def models(self) -> list[str]:
         return self.store.models()
 

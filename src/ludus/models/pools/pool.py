@@ -65,6 +65,10 @@ class ModelPool(Protocol):
         """Of the versions that are there, oldest first."""
         ...
 
+    def newest(self, model: str, most: int) -> list[Version]:
+        """What is known of the newest versions, at most so many, the newest first. Their arrays are not read."""
+        ...
+
     def models(self) -> list[str]:
         """The models of which anything was ever put."""
         ...
@@ -110,12 +114,12 @@ def is_redis(where: str | Path) -> bool:
     return isinstance(where, str) and where.startswith(("redis:", "rediss:"))
 
 
-def open_pool(where: str | Path, *, prefix: str = "default", create: bool = True) -> ModelPool:
-    """The pool in a folder, or in Redis (`redis://HOST:PORT`; `prefix` and `create`: see `RedisPool`)."""
+def open_pool(where: str | Path, *, prefix: str = "default", create: bool = True, timeout_s: float = 10.0) -> ModelPool:
+    """The pool in a folder, or in Redis (`redis://HOST:PORT`; the other arguments are those of `RedisPool`)."""
     if isinstance(where, str) and is_redis(where):
         from ludus.models.pools.redis_pool import RedisPool  # brings the library
 
-        return RedisPool(where, prefix=prefix, create=create)
+        return RedisPool(where, prefix=prefix, create=create, timeout_s=timeout_s)
     from ludus.models.pools.folder_pool import FolderPool
 
     return FolderPool(where)

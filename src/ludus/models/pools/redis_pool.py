@@ -109,6 +109,25 @@ class RedisPool:
             self._expect_pool()
         return [int(number) for number in found]
 
+    def newest(self, model: str, most: int) -> list[Version]:
+        numbers = self.numbers(model)
+        numbers = numbers[max(0, len(numbers) - most) :][::-1]
+
+        def read(client: Any) -> Any:
+            with client.pipeline(transaction=False) as calls:
+                for number in numbers:
+                    calls.hget(self._version(model, number), "record")
+                return calls.execute(raise_on_error=False)
+
+        found = []
+        for number, packed in zip(numbers, self._run(read), strict=True):
+            try:
+                record = msgspec.msgpack.decode(packed, type=_Record)
+            except (msgspec.MsgspecError, TypeError):  # damaged, which `get` says, or removed since
+                continue
+            found.append(_version(model, number, record))
+        return found
+
     def models(self) -> list[str]:
         self._open()
         return sorted(name.decode() for name in self._run(lambda client: client.smembers(f"{self._pool}:models")))
@@ -125,7 +144,10 @@ class RedisPool:
 
     def changes(self, model: str) -> Changes:
         keys = [self._counts(model), self._numbers(model)]
+        self._open()
         published, rewinds, found = self._run(lambda client: client.eval(redis_scripts.CHANGES, len(keys), *keys))
+        if not found:
+            self._expect_pool()
         return Changes(
             num_published=int(published),
             num_rewinds=int(rewinds),

@@ -218,10 +218,14 @@ class VersionStore:
                 break
         raise errors.DataError(self._missing(model, version))
 
-    def versions(self, model: str) -> list[Version]:
-        """All that are there, oldest first. Torn ones are set aside; digests are compared when a version is loaded."""
+    def versions(self, model: str, *, most: int | None = None) -> list[Version]:
+        """All that are there, or the newest, at most so many, oldest first.
+
+        Torn ones are set aside; digests are compared when a version is loaded.
+        """
         found = []
-        for _number, path in self._paths(model):
+        paths = self._paths(model)
+        for _number, path in paths if most is None else paths[max(0, len(paths) - most) :]:
             try:
                 found.append(read_file(path, check=False)[0])
             except FileNotFoundError:  # retention was quicker

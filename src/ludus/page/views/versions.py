@@ -1,4 +1,7 @@
-"""The versions of each model, which of them new sessions play, and buttons that promote one and take that back."""
+"""The versions of each model, which of them new sessions play, and buttons that promote one and take that back.
+
+Those of a league that has them in Redis are shown as they are there: nothing serves them from there.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,11 @@ import htpy as h
 from htpy import Node
 
 from ludus import errors
+from ludus.models.pools import place
 from ludus.models.versions.store import VersionStore
 from ludus.page import parts
+from ludus.page.frame import note
+from ludus.page.pooled_versions import PooledModel, PooledVersions
 from ludus.page.running import RunningTrials, Sessions
 from ludus.page.spell import spell_age, spell_count
 from ludus.page.trials import is_running
@@ -30,10 +36,15 @@ _MODELS = "models"
 def build(visit: Visit) -> Node:
     found = visit.site.part(RunningTrials).sessions(visit.folder) if is_running(visit.folder) else None
     models = _models(visit.folder)
+    shown: list[Node] = [_model(visit, model) for model in models[:_MOST_MODELS]]
+    pool = visit.site.part(PooledVersions).look(visit.folder)
+    if pool is not None:
+        shown += [_pooled(model, pool.where) for model in pool.models]
+    if pool is not None and pool.problem:
+        shown.append(note(f"Versions in Redis are not shown: {pool.problem}", kind="warning"))
     return [
         _shares(found) if found is not None else None,
-        [_model(visit, model) for model in models[:_MOST_MODELS]],
-        h.p(class_="quiet")["No version of a model has been published yet."] if not models else None,
+        shown or h.p(class_="quiet")["No version of a model has been published yet."],
     ]
 
 
@@ -64,6 +75,19 @@ def _model(visit: Visit, model: str) -> Node:
         )
         if len(back) >= 2
         else None,
+    ]
+
+
+def _pooled(model: PooledModel, where: str) -> Node:
+    now = time.time()
+    rows = [
+        (str(each.number), f"{spell_age(now - each.created)} ago", f"{spell_count(each.nbytes)} B")
+        for each in model.newest
+    ]
+    return h.section(id=f"pooled-{model.name}")[
+        h.h2[f"Versions of {model.name}"],
+        parts.table(("Version", "Made", "Size"), rows, label=f"versions of {model.name}", numeric=(1, 2)),
+        h.p(class_="quiet")[f"{len(rows)} of {model.num} versions, in {where}."],
     ]
 
 
@@ -138,7 +162,7 @@ def _shares(found: Sessions) -> Node:
 
 
 def applies(folder: Path) -> bool:
-    return (folder / _MODELS).is_dir()
+    return (folder / _MODELS).is_dir() or place.is_in_redis(folder)
 
 
 VIEW = View(

@@ -27,6 +27,7 @@ from ludus.gateway.session import FOLLOW, Session, current
 from ludus.models import registry
 from ludus.models.definition import Definition, ModelFolder
 from ludus.models.kernel_threads import LoopSink
+from ludus.models.pools import place
 from ludus.models.request import Inference
 from ludus.models.settings import ModelSettings
 from ludus.models.torch_weights import as_arrays, get_torch_model_weights, set_torch_model_weights
@@ -106,6 +107,8 @@ class RemoteModel:
         folder = ModelFolder(Path(self._trial.folder) / "models", name)
         forget = functools.partial(registry.forget, folder.folder)
         self._trial.keep("models", lambda: self._trial.before_close(forget))
+        if not folder.exists:
+            place.expect_in_folder(Path(self._trial.folder), name)
         if model is None:
             if forward_args or forward_kwargs:
                 raise errors.ConfigError("forward_args belong to a model that is made: give it, too")
@@ -351,6 +354,7 @@ def _wait_for(folder: ModelFolder) -> None:
             trained.publish(folder.folder.parent)
             continue
         if time.monotonic() >= until:
+            place.expect_in_folder(folder.folder.parent, folder.name)
             raise errors.NameTimeout(
                 f"there is no model {folder.name!r} in {folder.folder.parent}, and none was made in "
                 f"{_APPEARS_WITHIN_S:g} s. {naming.nearest(folder.name, folder.others())} Its maker gives the "
