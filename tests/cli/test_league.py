@@ -63,6 +63,22 @@ def test_a_league_that_goes_on_refuses_what_it_was_not_started_with(
     assert said in capsys.readouterr().err
 
 
+def test_a_port_that_a_league_must_not_open_is_refused_when_it_goes_on_and_nothing_of_it_is_kept(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LUDUS_TOKEN", "LUDUS_TOKEN_FILE", "LUDUS_SECRET", "LUDUS_SECRET_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    for words, said in (
+        (["--serve", "0", "--serve-host", "0.0.0.0"], "give it a token or a secret"),
+        (["--secret", "S"], "--secret is for the port where games play matches"),
+    ):
+        assert league(project, GAME, "--trial", "kept", *words) == 2
+        assert said in capsys.readouterr().err
+    kept = json.loads((project / "kept" / "league" / "config.json").read_text())
+    assert (kept["serve"], kept["serve_host"]) == (None, "127.0.0.1")
+    assert not {"token", "secret"} & set(kept)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -8,6 +8,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,8 +84,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     command = [sys.executable, "-m", "ludus", "league", GAME, *words, *files]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
         try:
-            assert process.stderr is not None
-            url = next(line.split()[-1] for line in process.stderr if line.startswith("games play matches at"))
+            url = url_of(process)
             with open_league(folder / "trials" / "ttt") as league:
                 yield Served(folder / "trials" / "ttt", url, context, league)
             process.send_signal(signal.SIGINT)
@@ -92,6 +92,24 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             assert process.returncode == 130
         finally:
             process.kill()
+
+
+def url_of(process: subprocess.Popen[str]) -> str:
+    """What it says of its port."""
+    said = []
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("games play matches at"):
+            return line.split()[-1]
+        said.append(line)
+    raise AssertionError(f"it has opened no port: {''.join(said)}")
+
+
+def wait_until(is_so: Callable[[], Any]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def say(send: Callable[[bytes], bytes], **body: Any) -> Any:
@@ -157,8 +175,8 @@ def test_a_session_that_ends_without_scores_aborts_its_match(served: Served) -> 
 
 
 def test_sessions_and_the_page_show_which_versions_are_played(served: Served) -> None:
-    served.league.snapshot("main")  # version 0 at least is there
-    snapshot = next(each for each in served.league.players() if each["role"] == "snapshot" and each["parent"] == "main")
+    wait_until(lambda: served.standing("main")["player"]["step"] > 0)  # then it has a version
+    snapshot = served.league.snapshot("main")
     with served.game("watched") as game:
         say(game.start, opponent=snapshot["name"], own=[0], **{"as": "carol"})
         assert game.versions == {snapshot["name"]: snapshot["version"]}

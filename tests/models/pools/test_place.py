@@ -1,4 +1,4 @@
-"""Where the versions of a trial are: its folder says it, to whoever opens it."""
+"""Where the versions of a trial are: its folder says it to every process that opens them."""
 
 from __future__ import annotations
 
