@@ -249,8 +249,8 @@ class Found:
 
 
 HEAD = (
-    "| game | steps learnt from | self-play: steps | seeds | self-play: least of 2nd half | league: median | league: worst "
-    "| bar | CPU | met |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|---|"
+    "| game | steps learnt from | self-play: steps | seeds | self-play: least of 2nd half | league: median "
+    "| league: worst | bar | CPU | met |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|---|"
 )
 
 
