@@ -111,6 +111,29 @@ def test_exploiters_begin_again_after_a_snapshot_as_often_as_their_rules_say() -
     assert resets[-1] / 400 == pytest.approx(0.25, abs=0.07)
 
 
+def test_what_a_learner_had_won_before_it_began_again_counts_for_its_snapshots_no_more() -> None:
+    league = make(
+        Player("main"),
+        Player("ex", role="main_exploiter", model="ex"),
+        rules={"main_exploiter": rules(reset=1.0, targets=main_agents)},
+    )
+    beat(league, "ex", "main", times=40)
+    flying = league.begin(league.choose_matches("ex", 1, owner="learner/0")[0])
+    first = league.advance("ex", step=100, version=1).snapshot
+    assert first is not None, "it beats all that it learns to beat"
+    assert not league.report(flying.id, (1.0, -1.0)), "it was played by the weights of before"
+    assert league.owners == set()
+    assert league.payoff.record("ex", "main").games == 0
+    assert league.advance("ex", step=300, version=2).snapshot is None, "these weights have beaten nobody"
+    beat(league, "ex", "main", times=40)
+    second = league.advance("ex", step=400, version=3).snapshot
+    assert second is not None
+    assert [each.num_resets for each in (first, second, league.player("ex"))] == [0, 1, 2], "their lines end there"
+    other = make()
+    other.restore(data.decode(data.encode(league.save())))
+    assert other.players == league.players
+
+
 def test_who_has_nobody_to_beat_has_not_beaten_all_and_nobody_is_to_beat_itself() -> None:
     league = make(Player("main"), rules={"main": rules(targets=main_agents)})
     assert league.advance("main", step=500).snapshot is None

@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "report": _report,
         "abort": League.abort,
         "advance": _advance,
+        "start_process": League.start_process,
         "add": lambda league, player: league.add(player_of(player)),
         "snapshot": League.snapshot,
         "configure": _configure,

@@ -303,11 +303,22 @@ class LeagueService:
         """A process plays nothing: what it was playing is aborted. How many matches that were."""
         expect(str, owner=owner)
         with self._lock:
-            owned = self.league.owned(owner)
-            for match in owned:
-                self._do("abort", match)
-                self._forget(match)
-            return len(owned)
+            return self._release(owner)
+
+    def _release(self, owner: str) -> int:
+        owned = self.league.owned(owner)
+        for match in owned:
+            self._do("abort", match)
+            self._forget(match)
+        return len(owned)
+
+    @register
+    def start_process(self, owner: str) -> int:
+        """`release`, by a process that has been started: how often it was, this time included."""
+        expect(str, owner=owner)
+        with self._lock:
+            self._release(owner)
+            return int(self._do("start_process", owner))
 
     @register
     def abort_match(self, match: str) -> bool:
