@@ -54,13 +54,20 @@ def test_the_same_command_goes_on_with_a_league(project: Path, capsys: pytest.Ca
         (["--teams", "0,1"], "was started with teams="),
         (["--algorithm", "appo"], "was started with algorithm='alphazero'"),
         (["--bots", "alphabta"], "Did you mean 'alphabeta'"),
+        (["--rules", "psro", "--oracle", "exact"], "was started with rules='alphastar'"),
+        (["--oracle", "exact"], "was started with oracle='learn'"),
+        (["--meta-solver", "uniform"], "was started with meta_solver='nash'"),
+        (["--main", "0", "--main-exploiters", "0", "--league-exploiters", "0"], "nobody in this league learns"),
     ],
 )
 def test_a_league_that_goes_on_refuses_what_it_was_not_started_with(
     project: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    config = project / "kept" / "league" / "config.json"
+    before = config.read_bytes()
     assert league(project, GAME, "--trial", "kept", *options) == 2
     assert said in capsys.readouterr().err
+    assert config.read_bytes() == before, "the next run is not given it"
 
 
 @pytest.mark.parametrize(
@@ -75,6 +82,7 @@ def test_a_league_that_goes_on_refuses_what_it_was_not_started_with(
         ([GAME, "--algorithm", "dqn"], "replay"),
         ([GAME, "--search", "8", "--recurrent", "lstm"], "network without state"),
         (["matrix:rps", "--search", "8"], "matrix:rps has none"),
+        (["openspiel:tic_tac_toe", "--rules", "psro", "--oracle", "exact"], "too large for tables"),
         (["matrix:rps", "--algorithm", "alphazero"], "matrix:rps has none"),
         (["game://127.0.0.1:9"], "games that call"),
     ],

@@ -164,14 +164,18 @@ class MatchWorker(Worker):
         return collected.to_nest()
 
     def _is_enough(self) -> bool:
-        """Whether evaluations have had their share of what was played here."""
+        """Whether evaluations have had their share of what was played here; of PSRO, whether its mixture lacks none."""
+        if self._config.league.rules == "psro":
+            return not self._league.num_missing_evaluations()
+        if not self._num_collected:
+            return False
         share = self._config.league.evaluation_share
         played = self._num_evaluated + (0 if self._evaluations is None else self._evaluations.num_games)
         return played >= share / (1.0 - share) * self._num_collected
 
     def _poll(self) -> int:
         assert self._evaluations is not None
-        if self._num_collected and self._is_enough():
+        if self._is_enough():
             return 0
         if not self._can_play:
             self._can_play = self._league.can_evaluate()
