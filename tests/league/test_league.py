@@ -61,6 +61,16 @@ def test_a_result_counts_once_and_moves_payoff_and_ratings() -> None:
     assert (standings[0].games, standings[0].win_rate) == (1, 1.0)
 
 
+def test_a_result_that_cannot_be_rated_is_not_counted_either() -> None:
+    league = make(Player("main"), Player("bot", role="bot"))
+    match = league.request_evaluation()
+    with pytest.raises(DataError, match="nothing was rated"):
+        league.report_series(match.id, [(1e308, 0.0), (1e308, 0.0)])
+    assert league.payoff.record("main", "bot").games == 0
+    assert league.history == {}
+    assert league.report(match.id, (1.0, 0.0)), "it is in flight still"
+
+
 def test_an_aborted_match_has_no_result() -> None:
     league = make(Player("main"))
     match = league.request_match("main")

@@ -319,9 +319,10 @@ class League:
         if players is None:
             return False
         games = self._by_team(match, games)
+        self.payoff.check_series(match, games)
+        self.ratings.update(players, [sum(scores) for scores in zip(*games, strict=True)])  # it may refuse the sums
         self.payoff.end_series(match, games)
         self._owners.pop(match, None)
-        self.ratings.update(players, [sum(scores) for scores in zip(*games, strict=True)])
         self.recent.append(Played(match, players, tuple(tuple(float(score) for score in scores) for scores in games)))
         self.num_games += len(games)
         self._num_counted += 1
