@@ -10,7 +10,9 @@ import pytest
 
 from ludus.cli.main import main
 from ludus.errors import ConfigError
+from ludus.league.champion import publish_champion
 from ludus.league.view import read_view
+from ludus.models.versions.store import VersionStore
 from ludus.training import api as training
 
 GAME = "board:tic_tac_toe"
@@ -166,6 +168,8 @@ def test_a_rule_that_is_set_twice_is_refused(
 def test_commands_for_one_policy_point_to_those_of_leagues(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["promote", "kept", "main", "--project", str(project)]) == 2
     assert "ludus league promote kept main" in capsys.readouterr().err
+    assert main(["rollback", "kept", "--project", str(project)]) == 2
+    assert "ludus league promote kept NAME" in capsys.readouterr().err
     for command in ("evaluate", "watch"):
         assert main([command, "kept", "--project", str(project)]) == 2
         assert "ludus arena" in capsys.readouterr().err
@@ -175,8 +179,17 @@ def test_commands_for_one_policy_point_to_those_of_leagues(project: Path, capsys
 
 def test_resume_goes_on_with_a_league(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = view(project)["stats"]["num_games"]
-    assert main(["resume", "kept", "--project", str(project), "--json"]) == 0  # it has done its steps
-    assert json.loads(capsys.readouterr().out)["game"] == GAME
+    for words, of_whom in ((["league_exploiter"], "league_exploiter"), ([], "main")):
+        assert league(project, "promote", *words) == 0
+        capsys.readouterr()
+        assert main(["resume", "kept", "--project", str(project), "--json"]) == 0  # it has done its steps
+        result = json.loads(capsys.readouterr().out)
+        assert result["game"] == GAME
+        assert result["champion"].startswith(of_whom), "who was promoted, or else the best main agent"
+        assert league(project, "status") == 0
+        assert f"champion {result['champion']}" in capsys.readouterr().out
+        number = VersionStore(project / "kept" / "models").tags("policy")["production"]
+        assert number == publish_champion(project / "kept").version, "and who is served"
     assert view(project)["stats"]["num_games"] >= before
 
 
