@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,18 @@ def test_players_are_changed_while_nobody_runs_it(project: Path, capsys: pytest.
         assert league(project, *words) == 2, words
         assert said in capsys.readouterr().err
     assert league(project, "remove", "white") == 0
+
+
+def test_who_cannot_be_served_is_not_promoted(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = view(project).get("champion")
+    store = VersionStore(project / "kept" / "models")
+    store.publish("gone", store.get("main")[1], number=1)
+    assert league(project, "add", "gone", "--role", "frozen", "--model-version", "1") == 0
+    shutil.rmtree(project / "kept" / "models" / "gone")
+    assert league(project, "promote", "gone") == 2
+    assert "gone" in capsys.readouterr().err
+    assert view(project).get("champion") == before
+    assert league(project, "remove", "gone") == 0
 
 
 def test_status_prints_standings_and_payoff(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -337,6 +337,18 @@ def test_a_restored_league_goes_on_exactly() -> None:
     assert again.standings() == league.standings()
 
 
+def test_a_league_that_was_saved_before_resets_were_the_players_own_keeps_them() -> None:
+    league = make(Player("main"), rules={"main": rules(reset=1.0)})
+    league.advance("main", step=1_000)
+    saved: Any = data.decode(data.encode(league.save()))
+    for player in saved["players"]:
+        del player["num_resets"]
+    del saved["num_starts"]
+    again = make(rules={"main": rules(reset=1.0)})
+    again.restore({**saved, "num_resets": {"main": 1}})
+    assert again.advance("main", step=2_000).num_resets == 2
+
+
 def test_the_curve_of_a_rating_covers_all_its_matches_with_few_points() -> None:
     league = make(Player("main"), Player("bot", role="bot"))
     beat(league, "main", "bot", times=3_000)

@@ -483,8 +483,13 @@ class League:
         }
 
     def restore(self, saved: Nest) -> None:
-        """Go on where `save` was called: the same matches are in flight, and the next ones are the same."""
+        """Go on where `save` was called: the same matches are in flight, and the next ones are the same.
+
+        Also of what was saved before players knew how often they were reset, and starts were counted.
+        """
         self._players = {each["name"]: _player(each) for each in saved["players"]}
+        for name, number in saved.get("num_resets", {}).items():
+            self._players[name] = dataclasses.replace(self._players[name], num_resets=int(number))
         self._removed = set(saved["removed"])
         self._since = {name: int(steps) for name, steps in saved["since"].items()}
         self._versions = {name: int(version) for name, version in saved["versions"].items()}
