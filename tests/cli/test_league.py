@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 from ludus.cli.main import main
 from ludus.errors import ConfigError
+from ludus.league.champion import publish_champion
 from ludus.league.view import read_view
+from ludus.models.versions.store import VersionStore
 from ludus.training import api as training
 
 GAME = "board:tic_tac_toe"
@@ -54,13 +57,20 @@ def test_the_same_command_goes_on_with_a_league(project: Path, capsys: pytest.Ca
         (["--teams", "0,1"], "was started with teams="),
         (["--algorithm", "appo"], "was started with algorithm='alphazero'"),
         (["--bots", "alphabta"], "Did you mean 'alphabeta'"),
+        (["--rules", "psro", "--oracle", "exact"], "was started with rules='alphastar'"),
+        (["--oracle", "exact"], "was started with oracle='learn'"),
+        (["--meta-solver", "uniform"], "was started with meta_solver='nash'"),
+        (["--main", "0", "--main-exploiters", "0", "--league-exploiters", "0"], "nobody in this league learns"),
     ],
 )
 def test_a_league_that_goes_on_refuses_what_it_was_not_started_with(
     project: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    config = project / "kept" / "league" / "config.json"
+    before = config.read_bytes()
     assert league(project, GAME, "--trial", "kept", *options) == 2
     assert said in capsys.readouterr().err
+    assert config.read_bytes() == before, "the next run is not given it"
 
 
 def test_a_port_that_a_league_must_not_open_is_refused_when_it_goes_on_and_nothing_of_it_is_kept(
@@ -91,6 +101,7 @@ def test_a_port_that_a_league_must_not_open_is_refused_when_it_goes_on_and_nothi
         ([GAME, "--algorithm", "dqn"], "replay"),
         ([GAME, "--search", "8", "--recurrent", "lstm"], "network without state"),
         (["matrix:rps", "--search", "8"], "matrix:rps has none"),
+        (["openspiel:tic_tac_toe", "--rules", "psro", "--oracle", "exact"], "too large for tables"),
         (["matrix:rps", "--algorithm", "alphazero"], "matrix:rps has none"),
         (["game://127.0.0.1:9"], "games that call"),
     ],
@@ -135,6 +146,18 @@ def test_players_are_changed_while_nobody_runs_it(project: Path, capsys: pytest.
     assert league(project, "remove", "white") == 0
 
 
+def test_who_cannot_be_served_is_not_promoted(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = view(project).get("champion")
+    store = VersionStore(project / "kept" / "models")
+    store.publish("gone", store.get("main")[1], number=1)
+    assert league(project, "add", "gone", "--role", "frozen", "--model-version", "1") == 0
+    shutil.rmtree(project / "kept" / "models" / "gone")
+    assert league(project, "promote", "gone") == 2
+    assert "gone" in capsys.readouterr().err
+    assert view(project).get("champion") == before
+    assert league(project, "remove", "gone") == 0
+
+
 def test_status_prints_standings_and_payoff(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert league(project, "status") == 0
     printed = capsys.readouterr().out
@@ -174,6 +197,8 @@ def test_a_rule_that_is_set_twice_is_refused(
 def test_commands_for_one_policy_point_to_those_of_leagues(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["promote", "kept", "main", "--project", str(project)]) == 2
     assert "ludus league promote kept main" in capsys.readouterr().err
+    assert main(["rollback", "kept", "--project", str(project)]) == 2
+    assert "ludus league promote kept NAME" in capsys.readouterr().err
     for command in ("evaluate", "watch"):
         assert main([command, "kept", "--project", str(project)]) == 2
         assert "ludus arena" in capsys.readouterr().err
@@ -183,8 +208,17 @@ def test_commands_for_one_policy_point_to_those_of_leagues(project: Path, capsys
 
 def test_resume_goes_on_with_a_league(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = view(project)["stats"]["num_games"]
-    assert main(["resume", "kept", "--project", str(project), "--json"]) == 0  # it has done its steps
-    assert json.loads(capsys.readouterr().out)["game"] == GAME
+    for words, of_whom in ((["league_exploiter"], "league_exploiter"), ([], "main")):
+        assert league(project, "promote", *words) == 0
+        capsys.readouterr()
+        assert main(["resume", "kept", "--project", str(project), "--json"]) == 0  # it has done its steps
+        result = json.loads(capsys.readouterr().out)
+        assert result["game"] == GAME
+        assert result["champion"].startswith(of_whom), "who was promoted, or else the best main agent"
+        assert league(project, "status") == 0
+        assert f"champion {result['champion']}" in capsys.readouterr().out
+        number = VersionStore(project / "kept" / "models").tags("policy")["production"]
+        assert number == publish_champion(project / "kept").version, "and who is served"
     assert view(project)["stats"]["num_games"] >= before
 
 

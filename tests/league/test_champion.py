@@ -9,7 +9,8 @@ import pytest
 from ludus.errors import ConfigError
 from ludus.experiment.player import open_policy
 from ludus.league import api
-from ludus.league.champion import crown, publish_champion
+from ludus.league.champion import crown, crown_champion, publish_champion
+from ludus.league.live import open_league
 from ludus.league.players import Player
 from ludus.league.view import read_view
 from ludus.models.versions.store import VersionStore
@@ -58,6 +59,19 @@ def test_who_is_crowned_is_in_production_from_then_on(folder: Path) -> None:
     found = crown(folder, Player("main-1", role="snapshot", model="main", version=newest))
     assert promotion.is_chosen(folder, "policy")
     assert VersionStore(folder / "models").tags("policy")["production"] == found.version
+
+
+def test_what_is_served_is_the_champion_and_nobody_else_whatever_was_served_before(folder: Path) -> None:
+    served = []
+    for promoted in (True, False):
+        with open_league(folder) as league:
+            name = league.snapshot("main")["name"]
+            league.promote(name if promoted else None)
+        found = crown_champion(folder)
+        assert VersionStore(folder / "models").tags("policy")["production"] == found.version
+        assert promotion.is_chosen(folder, "policy") is promoted, "until it is not the best any more, or for good"
+        served.append(found.player == name)
+    assert served[0]
 
 
 def test_a_bot_has_nothing_to_serve(folder: Path) -> None:

@@ -61,6 +61,16 @@ def test_a_result_counts_once_and_moves_payoff_and_ratings() -> None:
     assert (standings[0].games, standings[0].win_rate) == (1, 1.0)
 
 
+def test_a_result_that_cannot_be_rated_is_not_counted_either() -> None:
+    league = make(Player("main"), Player("bot", role="bot"))
+    match = league.request_evaluation()
+    with pytest.raises(DataError, match="nothing was rated"):
+        league.report_series(match.id, [(1e308, 0.0), (1e308, 0.0)])
+    assert league.payoff.record("main", "bot").games == 0
+    assert league.history == {}
+    assert league.report(match.id, (1.0, 0.0)), "it is in flight still"
+
+
 def test_an_aborted_match_has_no_result() -> None:
     league = make(Player("main"))
     match = league.request_match("main")
@@ -109,6 +119,29 @@ def test_exploiters_begin_again_after_a_snapshot_as_often_as_their_rules_say() -
     assert resets == list(range(1, 21))
     resets = [league.advance("wide", step=1_000 * number).num_resets for number in range(1, 401)]
     assert resets[-1] / 400 == pytest.approx(0.25, abs=0.07)
+
+
+def test_what_a_learner_had_won_before_it_began_again_counts_for_its_snapshots_no_more() -> None:
+    league = make(
+        Player("main"),
+        Player("ex", role="main_exploiter", model="ex"),
+        rules={"main_exploiter": rules(reset=1.0, targets=main_agents)},
+    )
+    beat(league, "ex", "main", times=40)
+    flying = league.begin(league.choose_matches("ex", 1, owner="learner/0")[0])
+    first = league.advance("ex", step=100, version=1).snapshot
+    assert first is not None, "it beats all that it learns to beat"
+    assert not league.report(flying.id, (1.0, -1.0)), "it was played by the weights of before"
+    assert league.owners == set()
+    assert league.payoff.record("ex", "main").games == 0
+    assert league.advance("ex", step=300, version=2).snapshot is None, "these weights have beaten nobody"
+    beat(league, "ex", "main", times=40)
+    second = league.advance("ex", step=400, version=3).snapshot
+    assert second is not None
+    assert [each.num_resets for each in (first, second, league.player("ex"))] == [0, 1, 2], "their lines end there"
+    other = make()
+    other.restore(data.decode(data.encode(league.save())))
+    assert other.players == league.players
 
 
 def test_who_has_nobody_to_beat_has_not_beaten_all_and_nobody_is_to_beat_itself() -> None:
@@ -302,6 +335,18 @@ def test_a_restored_league_goes_on_exactly() -> None:
         assert advances[0] == advances[1]
     assert all(each.report(open_match.id, (0.0, 1.0)) for each in (league, again))
     assert again.standings() == league.standings()
+
+
+def test_a_league_that_was_saved_before_resets_were_the_players_own_keeps_them() -> None:
+    league = make(Player("main"), rules={"main": rules(reset=1.0)})
+    league.advance("main", step=1_000)
+    saved: Any = data.decode(data.encode(league.save()))
+    for player in saved["players"]:
+        del player["num_resets"]
+    del saved["num_starts"]
+    again = make(rules={"main": rules(reset=1.0)})
+    again.restore({**saved, "num_resets": {"main": 1}})
+    assert again.advance("main", step=2_000).num_resets == 2
 
 
 def test_the_curve_of_a_rating_covers_all_its_matches_with_few_points() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ludus.clock import FakeClock
+from ludus.data.rng import save_rng
 from ludus.errors import ConfigError, DataError, LudusError
 from ludus.league.league import LeagueSettings
 from ludus.league.players import Player, player_to_nest
@@ -247,8 +248,6 @@ def test_a_series_counts_each_of_its_games_and_is_reported_once(tmp_path: Path) 
     service = make(tmp_path)
     first, second, empty = service.request_matches("main", 3, "sim/0")
     results = [[first["id"], [[1.0, -1.0], [0.0, 0.0]]], [second["id"], [[-1.0, 1.0]]], [empty["id"], []]]
-    with pytest.raises(DataError, match="nothing was counted"):
-        service.report_series([results[0], [second["id"], [[1.0]]]])
     with pytest.raises(DataError, match="no result"):
         service.report_series([[first["id"]]])
     assert service.report_series(results) == [True, True, False]
@@ -260,6 +259,93 @@ def test_a_series_counts_each_of_its_games_and_is_reported_once(tmp_path: Path) 
     again = make(tmp_path)
     assert {name: len(points) for name, points in again.league.history.items()} == history
     assert again.league.num_games == 3
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [[1e308, 0.0], [1e308, 0.0]],
+        [[10**400, 0.0]],
+        [[float("nan"), 0.0]],
+        [[1.0]],
+        [[True, False]],
+        [["won", 0]],
+        [3],
+    ],
+    ids=str,
+)
+def test_a_result_that_cannot_be_one_costs_the_others_of_its_report_nothing(tmp_path: Path, wrong: Any) -> None:
+    service = make(tmp_path)
+    matches = [service.request_named(["bot", "exploiter"])["id"] for _ in range(3)]
+    first, bad, last = matches
+    results = [[first, [[1.0, 0.0]]], [bad, wrong], [last, [[1e12, -1e12]]]]
+    for _ in range(2):  # who retries it is answered alike, and counts nothing twice
+        with pytest.raises(DataError, match="of 3 results 1 could not be counted; the others were"):
+            service.report_series(results)
+    assert service.payoff(["bot", "exploiter"])["games"][0][1] == 2
+    assert list(service.league.payoff.in_flight) == [bad]
+    with pytest.raises(DataError, match=r"count|must be"):
+        service.report_series([results[1]])
+    service.close()
+    again = make(tmp_path)
+    assert again.payoff(["bot", "exploiter"])["games"][0][1] == 2
+    assert again.standings() == service.standings()
+    assert again.report_result(bad, [0.0, 1.0]), "as it was"
+    view = read_view(tmp_path / "view.json")
+    assert view is not None
+    again.close()
+
+
+def test_a_log_that_has_a_result_which_is_refused_today_is_read_and_the_others_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = make(tmp_path)
+    one, two = (service.request_named(["bot", "exploiter"])["id"] for _ in range(2))
+    games = [[1e308, 0.0], [1e308, 0.0]]  # whose sum is not finite
+    service._log.append(
+        {"do": "report", "args": [[[one, games], [two, [[1.0, 0.0]]]]], "rng": save_rng(service.league.rng)}
+    )
+    service.close()
+    again = make(tmp_path)
+    assert "left out" in caplog.text
+    assert again.payoff(["bot", "exploiter"])["games"][0][1] == 1
+    assert again.league.ratings.of("bot").mean > again.league.ratings.of("exploiter").mean
+    again.close()
+
+
+def test_what_names_nobody_is_refused_and_not_taken_for_a_player_without_games(tmp_path: Path) -> None:
+    service = make(tmp_path)
+    calls: list[Any] = [
+        lambda: service.payoff(["nobody"]),
+        lambda: service.payoff("main"),  # type: ignore[arg-type]
+        lambda: service.payoff([["main"]]),  # type: ignore[list-item]
+        lambda: service.request_evaluations(1, [["x"]]),  # type: ignore[list-item]
+        lambda: service.request_evaluations(1, "ab"),  # type: ignore[arg-type]
+        lambda: service.request_evaluations(1, ["main", "nobody"]),
+        lambda: service.request_named(None),  # type: ignore[arg-type]
+        lambda: service.request_for(["main"]),  # type: ignore[arg-type]
+        lambda: service.request_for(role=3),  # type: ignore[arg-type]
+        lambda: service.next_learner(0, 0),
+        lambda: service.next_learner(2, 2),
+        lambda: service.report_series(3),  # type: ignore[arg-type]
+        lambda: service.start_process(None),  # type: ignore[arg-type]
+    ]
+    for call in calls:
+        with pytest.raises(DataError):
+            call()
+    assert service.statistics()["num_in_flight"] == 0
+    service.close()
+
+
+def test_it_is_known_how_often_a_process_was_started_and_what_it_played_is_aborted(tmp_path: Path) -> None:
+    service = make(tmp_path, segment_bytes=1)  # with snapshots of the log
+    assert [service.start_process(owner) for owner in ("sim/0", "sim/1", "sim/0")] == [1, 1, 2]
+    lost = service.request_matches("main", 1, "sim/0")[0]
+    service.close()
+    again = make(tmp_path)
+    assert again.start_process("sim/0") == 3
+    assert not again.report_result(lost["id"], [1.0, 0.0])
     again.close()
 
 

@@ -22,8 +22,8 @@ from .games import GAME, SMALL
 
 @contextlib.contextmanager
 def league_in(folder: Path, **settings: Any) -> Iterator[tuple[LeagueTraining, TrialLeague, Any]]:
-    until = settings.pop("until", None)
-    config = configs.resolve(GAME, {**SMALL, **settings})
+    until, algorithm = settings.pop("until", None), settings.pop("algorithm", None)
+    config = configs.resolve(GAME, {**SMALL, **settings}, algorithm=algorithm)
     with (
         contextlib.closing(make_service(config, folder)) as service,
         contextlib.closing(open_pool(config, folder)) as pool,
@@ -36,6 +36,29 @@ def league_in(folder: Path, **settings: Any) -> Iterator[tuple[LeagueTraining, T
 def turns(training: LeagueTraining, num: int) -> None:
     for _ in range(num):
         assert training.turn()
+
+
+def weights_of(folder: Path, *, seed: int, num_starts: int = 1) -> bytes:
+    """Of all learners, after a few hundred steps of a league with exploiters that begin again and evaluations."""
+    for _ in range(num_starts - 1):
+        with league_in(folder, seed=seed):
+            pass
+    with league_in(folder, seed=seed, algorithm="ppo", snapshot_steps=60, evaluation_share=0.3) as found:
+        training, service, pool = found
+        turns(training, 6)
+        assert any(player["num_resets"] for player in service.players())
+        assert training.num_evaluated
+        learners = [player["name"] for player in service.players() if player["role"] != "snapshot"]
+        return b"".join(leaf.tobytes() for name in learners for leaf in pool.get(name)[1].values())
+
+
+def test_the_same_seed_ends_with_the_same_weights_another_does_not_and_a_second_start_plays_other_games(
+    tmp_path: Path,
+) -> None:
+    weights = weights_of(tmp_path / "one", seed=3)
+    assert weights_of(tmp_path / "same", seed=3) == weights
+    assert weights_of(tmp_path / "other", seed=4) != weights
+    assert weights_of(tmp_path / "again", seed=3, num_starts=2) != weights
 
 
 @pytest.mark.parametrize("change", ["freeze_player", "remove_player"])
@@ -69,6 +92,29 @@ def test_a_learner_that_is_reset_begins_again_once_and_keeps_its_snapshot(tmp_pa
         [taken] = [player for player in service.players() if player["role"] == "snapshot"]
         snapshot = pool.get("main", taken["version"])[1]
         assert any((snapshot[name] != array).any() for name, array in learner.weights().items())
+
+
+def test_a_learner_that_was_killed_before_it_could_begin_again_does_so_when_it_is_started(tmp_path: Path) -> None:
+    with league_in(tmp_path, algorithm="ppo", main_exploiters=0, league_exploiters=0) as (training, service, _):
+        turns(training, 1)
+        training.checkpoint()
+        service.update_config({"roles": {"main": {"reset": 1, "snapshot": {"min_steps": 0, "timeout_steps": 1}}}})
+        learner = training._learners["main"]
+        assert service.advance("main", learner.num_steps + 100, 1)["num_resets"] == 1  # killed before it hears of it
+        trained = learner.weights()
+    with league_in(tmp_path, algorithm="ppo", main_exploiters=0, league_exploiters=0) as (training, service, _):
+        learner = training._learner(service.league.player("main"))
+        assert learner.num_resets == 1
+        assert any((trained[name] != array).any() for name, array in learner.weights().items())
+
+
+def test_a_learner_that_begins_again_plays_matches_that_are_counted(tmp_path: Path) -> None:
+    with league_in(tmp_path, algorithm="ppo", main_exploiters=0, league_exploiters=0, evaluation_share=0.0) as found:
+        training, service, _ = found
+        service.update_config({"roles": {"main": {"reset": 1, "snapshot": {"min_steps": 0, "timeout_steps": 1}}}})
+        turns(training, 4)
+        assert training._learners["main"].num_resets == 4
+        assert service.statistics()["num_repeated"] == 0, "what the league has aborted is not played on"
 
 
 def test_a_league_whose_learners_all_go_waits_for_one_and_trains_it(tmp_path: Path) -> None:

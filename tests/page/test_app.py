@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from ludus.page.view import View
 from ludus.page.views import registry
 from ludus.page.views.registry import VIEWS
 
+from .leagues import make_league
 from .requests import ask
 
 PART = {"x_ludus_part": "1"}
@@ -66,6 +68,17 @@ def test_a_league_that_has_not_played_and_a_torn_file_say_so(site: Site) -> None
             answer = ask(app, f"/trials/one/{view}")
             assert answer.status == 200
             assert "has played no match" in answer.text
+
+
+def test_where_learners_were_reset_their_lines_are_marked(site: Site) -> None:
+    make_league(site.project, "one", rounds=3, matches=2)
+    text = ask(make_app(site), "/trials/one/lineage", **PART).text
+    resets = [int(num) for num in re.findall(r"main exploiter, at step \w+, after reset (\d)", text)]
+    assert set(resets) == {1}, "the learner, and no snapshot of before"
+    assert "main, at step" in text
+    lines = re.findall(r'<line class="([^"]+)"', text)
+    num_reset = sum(kind.startswith("reset") for kind in lines)
+    assert 0 < num_reset < len(lines), "exploiters are reset, main agents are not"
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ludus import errors, launch
@@ -112,6 +114,27 @@ def test_versions_have_their_tags_and_shares_and_are_promoted_after_a_second_cli
     assert store.tags("policy")["production"] == 1
     for form in ({"model": "../x", "version": "1"}, {"model": "policy", "version": "x"}, {"model": "policy"}):
         assert ask(app, f"{path}/do/promote", method="POST", form=form, **PART).status == 409
+    assert store.tags("policy")["production"] == 1
+
+
+def test_what_a_league_serves_is_not_moved_here_but_by_the_command_that_is_shown(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    (folder / "league").mkdir(parents=True)
+    for path in ("config.json", "league/config.json"):
+        (folder / path).write_text("{}")
+    store = publish_versions(folder)
+    store.publish("main", {"w": np.zeros(3, np.float32)}, number=1)
+    with contextlib.closing(Site(tmp_path)) as site:
+        app, path = make_app(site), "/trials/kept/versions"
+        text = fresh(site, path)
+        assert "ludus league promote kept NAME" in text
+        assert "of policy</button>" not in text
+        assert "of main</button>" in text, "what is not served is as it was"
+        for action in ("promote", "rollback"):
+            form = {"model": "policy", "version": "3"}
+            answer = ask(app, f"{path}/do/{action}", method="POST", form=form, **PART)
+            assert answer.status == 409
+            assert "ludus league promote kept NAME" in answer.text
     assert store.tags("policy")["production"] == 1
 
 

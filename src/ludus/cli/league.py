@@ -213,17 +213,25 @@ def _snapshot(league: Any, args: argparse.Namespace) -> str:
 
 
 def _promote(league: Any, args: argparse.Namespace) -> str:
-    from ludus.league.champion import crown  # brings torch
+    from ludus.league.champion import crown, crown_champion, publish_champion  # brings torch
     from ludus.league.players import player_of
+    from ludus.serving import promotion
     from ludus.trial.find import find
+    from ludus.trial.trained import MODEL
 
-    league.promote(args.name)
+    folder = find(args.trial, project=args.project).path
     if args.name is None:
+        league.promote(None)
+        if promotion.is_chosen(folder, MODEL):  # it was of one that was promoted
+            crown_champion(folder)
         return "the champion is the one that is rated highest"
-    player = next(player_of(each) for each in league.players() if each["name"] == args.name)
-    if player.role in ("bot", "human"):
-        return f"{player.name} is the champion"
-    version = crown(find(args.trial, project=args.project).path, player).version
+    player = next((player_of(each) for each in league.players() if each["name"] == args.name), None)
+    if player is None or player.role in ("bot", "human"):
+        league.promote(args.name)
+        return f"{args.name} is the champion"
+    publish_champion(folder, player)  # first, so that one that cannot be served is not promoted
+    league.promote(player.name)
+    version = crown(folder, player).version
     return f"{player.name} is the champion, and what `ludus serve` has new sessions play: version {version} of policy"
 
 
@@ -261,7 +269,7 @@ _DO: dict[str, Callable[[Any, argparse.Namespace], str]] = {
 
 def _show_status(args: argparse.Namespace) -> int:
     from ludus.league.folder import FOLDER
-    from ludus.league.live import find_league
+    from ludus.league.live import champion_of, find_league
     from ludus.league.view import VIEW_FILE, expect_view
 
     folder, config = find_league(args.trial, project=args.project)
@@ -271,7 +279,8 @@ def _show_status(args: argparse.Namespace) -> int:
         return 0
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     stats = view["stats"]
-    champion = f"; champion {view['champion']}" if view.get("champion") else ""
+    found = champion_of([{"player": each} for each in view["players"]], view.get("champion"))
+    champion = f"; champion {found['name']}" if found is not None else ""
     console.print(
         f"{config.game}: {stats['num_players']} players, {stats['num_games']:,} games, "
         f"{stats['num_in_flight']} matches in flight{champion}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ludus.cli.promote import add_common
+from ludus.league.folder import refuse_policy_of_league
 from ludus.trial.find import find
 
 __all__ = ["add_arguments", "run"]
@@ -18,6 +19,7 @@ def run(args: argparse.Namespace) -> int:
     from ludus.serving import promotion
 
     folder = find(args.trial, project=args.project).path
+    refuse_policy_of_league(folder, args.model)
     number = promotion.rollback(folder, args.model, tag=args.tag)
     print(f"{args.tag} of {args.model} is version {number} again; sessions that are live keep theirs")
     return 0

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     with page:
         made, remote = trials.open(project=folder.parent, trial=folder.name, join=False), None
         try:
-            player = _publish_champion(folder, args)
+            player = _crown_champion(folder, args)
             remote = serve(
                 folder,
                 version=args.version,
@@ -107,8 +107,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _publish_champion(folder: Path, args: argparse.Namespace) -> str | None:
-    """Of a league, have its champion as the model that is served, and say who that is."""
+def _crown_champion(folder: Path, args: argparse.Namespace) -> str | None:
+    """Of a league, have its champion be what is served, and say who that is."""
     from ludus.league.folder import is_league
     from ludus.trial.trained import MODEL
 
@@ -118,9 +118,9 @@ def _publish_champion(folder: Path, args: argparse.Namespace) -> str | None:
         from ludus.serving.serve import trust_trial
 
         trust_trial(folder)
-    from ludus.league.champion import publish_champion  # brings torch
+    from ludus.league.champion import crown_champion  # brings torch
 
-    return publish_champion(folder).player
+    return crown_champion(folder).player
 
 
 def _describe(

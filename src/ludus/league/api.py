@@ -124,6 +124,10 @@ def _check(config: LeagueRunConfig, folder: Path | None = None) -> None:
     if len(env.agents) < 2:
         raise errors.ConfigError(f"{config.game} has one agent: a league needs a game of two or more")
     config.settings(len(env.agents))
+    if config.league.oracle == "exact":
+        from ludus.league.psro.exact_oracle import exact_game  # brings OpenSpiel
+
+        exact_game(config)
     _check_search(config)
     for bot in config.league.bots:
         make_bot(bot, config.game, config.training.env_args)

@@ -59,6 +59,9 @@ class LeagueCaller:
     def num_missing_evaluations(self) -> int:
         return int(self._call("num_missing_evaluations"))
 
+    def start_process(self, owner: str) -> int:
+        return int(self._call("start_process", owner))
+
     def release(self, owner: str) -> int:
         return int(self._call("release", owner))
 

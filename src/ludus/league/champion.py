@@ -28,7 +28,7 @@ from ludus.models.versions.store import VersionStore
 from ludus.serving import promotion
 from ludus.trial.trained import MODEL
 
-__all__ = ["Published", "crown", "publish_champion"]
+__all__ = ["Published", "crown", "crown_champion", "publish_champion"]
 
 _MODELS = "models"
 
@@ -41,8 +41,8 @@ class Published(NamedTuple):
 def publish_champion(folder: Path, player: Player | None = None) -> Published:
     """The network of the champion, or of this player, as a version of `policy`; once for the same weights.
 
-    Sessions play it from the next start of a server on, unless a person has chosen a version: see `crown`. Raises
-    `ConfigError` if it has no network, and `DataError` if its weights are gone.
+    Sessions play it when it is crowned. Raises `ConfigError` if it has no network, and `DataError` if its weights are
+    gone.
     """
     config = configs.load(folder)
     player = player or _champion(folder)
@@ -80,6 +80,14 @@ def crown(folder: Path, player: Player) -> Published:
     """`publish_champion`, and new sessions of a server play it from now on."""
     found = publish_champion(folder, player)
     promotion.promote(folder, MODEL, found.version)
+    return found
+
+
+def crown_champion(folder: Path) -> Published:
+    """`crown` of who is champion now. If nobody was promoted, until another one is rated higher."""
+    found = publish_champion(folder)
+    is_promoted = found.player == expect_view(folder / FOLDER / VIEW_FILE).get("champion")
+    promotion.promote(folder, MODEL, found.version, by_default=not is_promoted)
     return found
 
 

@@ -53,7 +53,7 @@ _OF_TRAINING = (
 """The settings of a run that a league takes from `ludus train`; how it is spread is its own."""
 _OF_EACH_RUN = ("steps", "checkpoint_seconds", "keep_checkpoints", "device", "threads")
 """Those that a league which goes on can be given again."""
-_OF_NEW_LEAGUES = ("teams",)
+_OF_NEW_LEAGUES = ("teams", "rules", "oracle", "meta_solver")
 """The settings of a league that it keeps. (`pools.check_pool` sees to the pool, whose URL may have a password.)"""
 
 
@@ -237,7 +237,9 @@ def with_settings(
         else:
             train = options.replace(training.train, {name: value})
             training = dataclasses.replace(training, train=train)
-    return dataclasses.replace(config, league=league, training=training)
+    changed = dataclasses.replace(config, league=league, training=training)
+    _check(changed, settings)
+    return changed
 
 
 def _expect_same(name: str, was: Any, now: Any) -> None:
@@ -265,15 +267,27 @@ def resolve(game: str, settings: Mapping[str, Any] | None = None, *, algorithm: 
     if training.is_game:
         raise ConfigError(f"{game} is games that call; a league plays envs. See docs/league.md for matches of games")
     config = LeagueRunConfig(league=league, training=training)
-    if league.oracle == "exact" and (league.rules != "psro" or not game.startswith("openspiel:")):
+    _check(config, given)
+    return config
+
+
+def _check(config: LeagueRunConfig, given: Mapping[str, Any]) -> None:
+    """Settings that fit each other, of a new league and of one that goes on. Raises `ConfigError`."""
+    league = config.league
+    if league.oracle == "exact" and (league.rules != "psro" or not config.game.startswith("openspiel:")):
         raise ConfigError("oracle=exact is for rules=psro and small games of OpenSpiel, such as openspiel:kuhn_poker")
     if league.oracle == "exact" and not league.is_embedded:
         raise ConfigError("oracle=exact computes in one process: set learners=0 and simulators=0")
     if league.rules != "alphastar" and league.teams:
         raise ConfigError(f"teams={league.teams}: rules={league.rules} is for games of two sides, each played alone")
+    for name in ("main_exploiters", "league_exploiters"):
+        if league.rules != "alphastar" and name in given and (num := getattr(league, name)):
+            raise ConfigError(
+                f"{name}={num}: rules={league.rules} has no exploiters, only rules=alphastar has. Leave "
+                f"--{name.replace('_', '-')} out"
+            )
     if not any(player.is_learning for player in config.players()):
         raise ConfigError("nobody in this league learns: set main=1 or more")
-    return config
 
 
 def _names(name: str, num: int) -> list[str]:

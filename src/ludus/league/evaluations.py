@@ -1,6 +1,6 @@
 """Evaluations: matches from which nobody learns, so that it is known who beats whom.
 
-evaluations = Evaluations(parts)
+evaluations = Evaluations(parts, seed=1)
 evaluations.play()                                 # some steps of all its envs
 evaluations.play_games(200)
 """
@@ -32,8 +32,8 @@ class Evaluations:
         self,
         parts: LearningParts,
         *,
+        seed: int,
         names: Sequence[str] | None = None,
-        seed: int | None = None,
         num_envs: int = _MOST_ENVS,
         greedy: bool = False,
     ) -> None:
@@ -58,7 +58,6 @@ class Evaluations:
             num_agents=num_agents,
             greedy=greedy,
         )
-        seed = time.time_ns() if seed is None else seed
         self._rng = np.random.default_rng([seed, 0xE7A1])
         self._seed = int(self._rng.integers(1 << 31))
         self._now: TimeStep | None = None

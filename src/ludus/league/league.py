@@ -85,7 +85,7 @@ class Advance(NamedTuple):
     """What training so far means for a player."""
 
     snapshot: Player | None  # that was taken of it
-    num_resets: int  # how often it has had to begin again, so far
+    num_resets: int  # how often it has had to begin again, so far: then its results are forgotten
     total_steps: int  # of all learners together
 
 
@@ -120,10 +120,10 @@ class League:
         self._since: dict[str, int] = {}  # steps of a learner since its last snapshot
         self._versions: dict[str, int] = {}  # of a learner's model, when it last advanced
         self._num_snapshots: dict[str, int] = {}
-        self._num_resets: dict[str, int] = {}
         self._turns = Turns()
         self._num_matches = 0
         self._owners: dict[str, str] = {}  # of matches in flight
+        self._num_starts: dict[str, int] = {}  # of owners
         self.recent: collections.deque[Played] = collections.deque(maxlen=_NUM_RECENT)
         self.history: dict[str, list[tuple[int, float, float]]] = {}  # matches counted, mean, std
         self.num_games = 0
@@ -179,7 +179,7 @@ class League:
 
     def _forget_learning(self, name: str) -> None:
         self._turns.remove(name)
-        for known in (self._since, self._versions, self._num_resets):
+        for known in (self._since, self._versions):
             known.pop(name, None)
 
     def remove(self, name: str) -> None:
@@ -189,10 +189,13 @@ class League:
         self._removed.add(name)
         self._forget_learning(name)
         self._num_snapshots.pop(name, None)
-        self.payoff.remove(name)
+        self._forget_results(name)
         self.ratings.remove(name)
         self.champion = None if self.champion == name else self.champion
         self.history.pop(name, None)
+
+    def _forget_results(self, name: str) -> None:
+        self.payoff.remove(name)
         in_flight = self.payoff.in_flight
         self._owners = {match: owner for match, owner in self._owners.items() if match in in_flight}
 
@@ -323,13 +326,14 @@ class League:
         if players is None:
             return False
         games = self._by_team(match, games)
+        self.payoff.check_series(match, games)
+        self.ratings.update(players, [sum(scores) for scores in zip(*games, strict=True)])  # it may refuse the sums
         self.payoff.end_series(match, games)
         self._owners.pop(match, None)
-        self.ratings.update(players, [sum(scores) for scores in zip(*games, strict=True)])
         self.recent.append(Played(match, players, tuple(tuple(float(score) for score in scores) for scores in games)))
         self.num_games += len(games)
         self._num_counted += 1
-        for name in set(players):
+        for name in dict.fromkeys(players):
             self._note_rating(name)
         return True
 
@@ -374,6 +378,11 @@ class League:
         """The matches in flight that this process plays."""
         return [match for match, each in self._owners.items() if each == owner]
 
+    def start_process(self, owner: str) -> int:
+        """How often it was started, this time included: what it draws is to be other than before."""
+        self._num_starts[owner] = self._num_starts.get(owner, 0) + 1
+        return self._num_starts[owner]
+
     # --- learning
 
     def advance(self, name: str, *, step: int, version: int | None = None) -> Advance:
@@ -385,7 +394,7 @@ class League:
         if not player.is_learning:
             raise ConfigError(f"{name!r} is a {player.role}, which does not learn")
         if step <= player.step:
-            return Advance(None, self._num_resets.get(name, 0), self.total_steps)
+            return Advance(None, player.num_resets, self.total_steps)
         self._since[name] += step - player.step
         self.total_steps += step - player.step
         self._turns.spend(name, steps=step - player.step, share=self.settings.rules_of(player).share)
@@ -398,8 +407,14 @@ class League:
         if rules.snapshot.is_due(name, targets, self.payoff, self._since[name]):
             taken = self.snapshot(name, version)
             if rules.is_reset(self._rng):
-                self._num_resets[name] = self._num_resets.get(name, 0) + 1
-        return Advance(taken, self._num_resets.get(name, 0), self.total_steps)
+                player = self._begin_again(player)
+        return Advance(taken, player.num_resets, self.total_steps)
+
+    def _begin_again(self, player: Player) -> Player:
+        """What it has won was won by other weights: it counts no more, and its matches in flight are aborted."""
+        player = self._players[player.name] = dataclasses.replace(player, num_resets=player.num_resets + 1)
+        self._forget_results(player.name)
+        return player
 
     def snapshot(self, name: str, version: int | None = None) -> Player:
         """A player as it is now, by that version of its model, which stays: by default, the one it advanced with."""
@@ -460,10 +475,10 @@ class League:
             "since": dict(self._since),
             "versions": dict(self._versions),
             "num_snapshots": dict(self._num_snapshots),
-            "num_resets": dict(self._num_resets),
             "turns": self._turns.save(),
             "num_matches": self._num_matches,
             "owners": dict(self._owners),
+            "num_starts": dict(self._num_starts),
             "payoff": self.payoff.save(),
             "ratings": self.ratings.save(),
             "recent": [[each.id, list(each.players), [list(game) for game in each.games]] for each in self.recent],
@@ -475,16 +490,21 @@ class League:
         }
 
     def restore(self, saved: Nest) -> None:
-        """Go on where `save` was called: the same matches are in flight, and the next ones are the same."""
+        """Go on where `save` was called: the same matches are in flight, and the next ones are the same.
+
+        Also of what was saved before players knew how often they were reset, and starts were counted.
+        """
         self._players = {each["name"]: _player(each) for each in saved["players"]}
+        for name, number in saved.get("num_resets", {}).items():
+            self._players[name] = dataclasses.replace(self._players[name], num_resets=int(number))
         self._removed = set(saved["removed"])
         self._since = {name: int(steps) for name, steps in saved["since"].items()}
         self._versions = {name: int(version) for name, version in saved["versions"].items()}
         self._num_snapshots = {name: int(number) for name, number in saved["num_snapshots"].items()}
-        self._num_resets = {name: int(number) for name, number in saved["num_resets"].items()}
         self._turns.restore(saved["turns"])
         self._num_matches = int(saved["num_matches"])
         self._owners = dict(saved["owners"])
+        self._num_starts = {owner: int(number) for owner, number in saved.get("num_starts", {}).items()}
         self.payoff.restore(saved["payoff"])
         self.ratings.restore(saved["ratings"])
         self.recent.clear()

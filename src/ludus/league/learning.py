@@ -24,7 +24,7 @@ from ludus.experiment import wiring
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.league.collector import Collector
 from ludus.league.experience import Experience
-from ludus.league.learning_parts import LearningParts
+from ludus.league.learning_parts import LearningParts, seed_of
 from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.learner import Sample
 from ludus.learn.policies.policy import Policy
@@ -51,15 +51,14 @@ class LearningPlayer:
         self._lengths: deque[int] = deque(maxlen=_WINDOW)
         self._make(num_resets=0)
         self._experience = self._make_experience()
-        seed = self._seed(time.time_ns())  # one that is started again plays other games
-        self._collector = Collector(name, self._policy, parts, seed=seed)
+        self._collector = Collector(name, self._policy, parts, seed=parts.seed("games", name))
         self._distant = parts.distant
         self._num_distant_games = 0
 
     def _make(self, num_resets: int) -> None:
         """A policy and a learner that know nothing yet."""
         config = self._parts.config
-        seed = self._seed(num_resets)
+        seed = seed_of(config, zlib.crc32(self.name.encode()), num_resets)
         spec = wiring.make_policy_spec(config, self._parts.env)
         self._policy = Policy(spec, seed=seed)
         self._learner: Any = wiring.make_learner(config, self._policy, num_agents=len(self._parts.env.agents))
@@ -72,12 +71,8 @@ class LearningPlayer:
             return None
         rules = envs.rules(config.train.env, **config.env_args)
         assert rules is not None, "a search has them"
-        return Experience(rules, num_past=self._parts.past_segments, seed=self._seed(0))
-
-    def _seed(self, number: int) -> int:
-        of_name = zlib.crc32(self.name.encode())
-        seeds = np.random.SeedSequence([self._parts.config.train.seed, of_name, number])
-        return int(seeds.generate_state(1, np.uint64)[0] >> np.uint64(1))
+        seed = self._parts.seed("experience", self.name, self.num_resets)
+        return Experience(rules, num_past=self._parts.past_segments, seed=seed)
 
     # --- learning
 
@@ -111,7 +106,8 @@ class LearningPlayer:
         return num_steps
 
     def begin_again(self, num_resets: int) -> None:
-        """From weights that nobody has trained. Its steps count on."""
+        """From weights that nobody has trained. Its steps count on; the league has aborted its matches."""
+        self._collector.book.forget()
         self._make(num_resets)
         self._experience = self._make_experience()
         self._play_by_own()

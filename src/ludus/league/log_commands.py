@@ -7,16 +7,20 @@ The service writes a command down before it is done; a league that is started ag
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from ludus.data.nest import Nest
+from ludus.errors import DataError
 from ludus.league.league import Advance, League, Match
 from ludus.league.players import player_of
 from ludus.league.settings import changed
 
 __all__ = ["COMMANDS"]
+
+_LOG = logging.getLogger(__name__)
 
 
 def _begin(league: League, matches: list[Any]) -> None:
@@ -25,7 +29,15 @@ def _begin(league: League, matches: list[Any]) -> None:
 
 
 def _report(league: League, results: list[Any]) -> list[bool]:
-    return [league.report_series(match, games) for match, games in results]
+    """Each by itself: a log may have one that is refused today, and those behind it count."""
+    counted = []
+    for match, games in results:
+        try:
+            counted.append(league.report_series(match, games))
+        except DataError as error:
+            _LOG.warning("the result of the match %s is left out: %s", match, error)
+            counted.append(False)
+    return counted
 
 
 def _advance(league: League, name: str, step: int, version: int | None) -> Advance:
@@ -42,6 +54,7 @@ COMMANDS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "report": _report,
         "abort": League.abort,
         "advance": _advance,
+        "start_process": League.start_process,
         "add": lambda league, player: league.add(player_of(player)),
         "snapshot": League.snapshot,
         "configure": _configure,

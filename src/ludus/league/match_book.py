@@ -98,6 +98,12 @@ class MatchBook:
         while self._waiting:
             self._league.abort_match(self._waiting.popleft().id)
 
+    def forget(self) -> None:
+        """The league has aborted all of its matches: the next ones are others."""
+        self._matches = [None] * self._num_envs
+        self._games = [[] for _ in range(self._num_envs)]
+        self._waiting.clear()
+
     def flush(self) -> None:
         """Report what has ended. A match is counted once, so after a failure it may be tried again."""
         if self._results:

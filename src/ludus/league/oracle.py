@@ -108,6 +108,7 @@ class LearningOracle:
         pool: ReadPool,
         *,
         owner: str = "",
+        num_starts: int = 0,
         distant: DistantCollectors | None = None,
     ) -> None:
         training = config.training
@@ -120,17 +121,20 @@ class LearningOracle:
             seats=self.seats,
             folder=folder,
             owner=owner,
+            num_starts=num_starts,
             games_per_match=config.league.games_per_match,
             search=config.league.search,
             past_segments=config.league.past_segments,
             distant=distant,
         )
+        self._num_evaluations = 0
 
     def learner(self, name: str) -> LearningPlayer:
         return LearningPlayer(name, self._parts)
 
     def evaluations(self) -> Evaluations:
-        return Evaluations(self._parts)
+        self._num_evaluations += 1
+        return Evaluations(self._parts, seed=self._parts.seed("evaluations", self._num_evaluations))
 
 
 def make_oracle(
@@ -140,12 +144,13 @@ def make_oracle(
     pool: ReadPool,
     *,
     owner: str = "",
+    num_starts: int = 0,
     distant: DistantCollectors | None = None,
 ) -> Oracle:
-    """`distant`: other processes that play for the learners of this one."""
+    """`num_starts` and `distant` are those of `LearningParts`."""
     if config.league.oracle == "exact":
         return ExactOracle(config, league, pool, owner=owner)
-    return LearningOracle(config, folder, league, pool, owner=owner, distant=distant)
+    return LearningOracle(config, folder, league, pool, owner=owner, num_starts=num_starts, distant=distant)
 
 
 def make_seats(config: LeagueRunConfig, pool: ReadPool) -> GameSeats:

@@ -205,7 +205,8 @@ class Payoff:
         No side counts more than another. `m[i, j] == -m[j, i]`, and 0 for those who never met.
         """
         scores = np.array([[self.mean_score(one, two) for two in players] for one in players])
-        return 0.5 * (scores - scores.T) if len(players) else np.zeros((0, 0))
+        # Their difference may be past the largest number there is, halves of them are not.
+        return 0.5 * scores - 0.5 * scores.T if len(players) else np.zeros((0, 0))
 
     def revision(self, players: Sequence[str]) -> tuple[Any, ...]:
         """It is another one after any result between these players."""

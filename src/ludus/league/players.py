@@ -54,6 +54,7 @@ class Player:
     step: int = 0  # of its training; of a snapshot, when it was taken
     sides: tuple[int, ...] = ()  # that it can play; empty: all
     search: int = 0  # simulations of a tree search before each of its moves; 0: none
+    num_resets: int = 0  # how often it, or its parent before that snapshot, went back to weights that nobody trained
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -105,7 +106,7 @@ def player_of(nest: Nest) -> Player:
     expect(str, name=player.name, role=player.role)
     expect((str, type(None)), model=player.model, parent=player.parent)
     expect((int, type(None)), version=player.version)
-    expect(int, step=player.step, search=player.search)
+    expect(int, step=player.step, search=player.search, num_resets=player.num_resets)
     expect(int, **{f"side_{number}": side for number, side in enumerate(player.sides)})
     return player
 

@@ -23,6 +23,7 @@ from ludus.launch import Phase
 from ludus.league import code_bots
 from ludus.league.config import LeagueRunConfig
 from ludus.league.folder import FOLDER
+from ludus.league.live import champion_of
 from ludus.league.match_port import MatchPort
 from ludus.league.players import LEARNING, Player, player_of, player_to_nest
 from ludus.league.pools import open_pool
@@ -124,7 +125,7 @@ def _in_one_process(
             training.checkpoint()
         if driver.stop_asked.is_set():
             raise SystemExit(128 + signal.SIGTERM) if driver.stop_reason == _TERMINATED else KeyboardInterrupt
-        return _result(config, trial.folder, service.standings())
+        return _result(config, trial.folder, service.standings(), service.champion())
 
 
 def _in_many(
@@ -152,7 +153,7 @@ def _in_many(
             break  # simulators do not end by themselves
         if driver.stop_asked.is_set():
             raise KeyboardInterrupt
-    return _result(config, trial.folder, league.standings())
+    return _result(config, trial.folder, league.standings(), league.champion())
 
 
 def _until(config: LeagueRunConfig) -> float | None:
@@ -290,8 +291,9 @@ def _joined(reports: list[Mapping[str, float]]) -> dict[str, float]:
     return values
 
 
-def _result(config: LeagueRunConfig, folder: Path, standings: list[Any]) -> dict[str, Any]:
+def _result(config: LeagueRunConfig, folder: Path, standings: list[Any], promoted: str | None) -> dict[str, Any]:
     """What a league comes back with: the strongest first."""
+    champion = champion_of(standings, promoted)
     found = [
         {**each["player"], "mean": each["mean"], "std": each["std"], "win_rate": each["win_rate"]} for each in standings
     ]
@@ -301,5 +303,5 @@ def _result(config: LeagueRunConfig, folder: Path, standings: list[Any]) -> dict
         "algorithm": config.training.train.algorithm,
         "steps": sum(each["step"] for each in found if each["role"] in (*LEARNING, "frozen")),
         "standings": found,
-        "champion": next((each["name"] for each in found if each["role"] != "bot"), None),
+        "champion": None if champion is None else champion["name"],
     }

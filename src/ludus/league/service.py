@@ -27,7 +27,7 @@ from ludus.league.league import Advance, League, LeagueSettings, Match
 from ludus.league.log_commands import COMMANDS
 from ludus.league.players import Player, player_of, player_to_nest
 from ludus.league.settings import changed, merged
-from ludus.league.validation import expect, expect_number_of_matches, result_of
+from ludus.league.validation import expect, expect_names, expect_number_of_matches, expect_part, result_of
 from ludus.league.view import VIEW_FILE, write_view
 from ludus.workers.register import register
 
@@ -214,6 +214,8 @@ class LeagueService:
         """Several at once."""
         expect(str, owner=owner)
         expect_number_of_matches(num)
+        if names is not None:
+            expect_names(names)
         with self._lock:
             self._note_call(owner)
             self._expire()
@@ -226,6 +228,7 @@ class LeagueService:
         """A match of this player, or of one in this role: its opponents are chosen here, and not from `without`."""
         left_out = frozenset(without or ())
         expect(str, owner=owner, **{f"without_{number}": each for number, each in enumerate(left_out)})
+        expect((str, type(None)), name=name, role=role)
         if (name is None) == (role is None):
             raise DataError("say either which player, or which role, is to play")
         with self._lock:
@@ -237,7 +240,8 @@ class LeagueService:
     @register
     def request_named(self, names: list[str], owner: str = "") -> Nest:
         """A match of these players, by side, from which nobody learns."""
-        expect(str, owner=owner, **{f"name_{side}": name for side, name in enumerate(names)})
+        expect(str, owner=owner)
+        expect_names(names)
         with self._lock:
             self._note_call(owner)
             self._expire()
@@ -262,12 +266,21 @@ class LeagueService:
     def report_series(self, results: list[Nest]) -> list[bool]:
         """Of each match its id and its games, each the scores by side; which were counted, as in `report_result`.
 
-        All are looked at before one is counted. A match without a game is aborted.
+        A match without a game is aborted. What cannot be a result raises `DataError` when the others have been counted;
+        its match is still in flight, so that it can be reported as it was.
         """
-        found = [result_of(each) for each in results]
+        expect((list, tuple), results=results)
+        found: list[tuple[str, list[list[float]]]] = []
+        refused: list[DataError] = []
         with self._lock:
-            for match, games in found:
-                self.league.check_series(match, games)
+            for each in results:
+                try:
+                    match, games = result_of(each)
+                    self.league.check_series(match, games)
+                except DataError as error:
+                    refused.append(error)
+                else:
+                    found.append((match, games))
             for owner in {self.league.owner_of(match) for match, _ in found}:
                 self._note_call(owner)
             counted: list[bool] = self._do("report", [[match, games] for match, games in found]) if found else []
@@ -277,7 +290,9 @@ class LeagueService:
             self._num_repeated += len(counted) - sum(counted)
             if self._clock.now() - self._viewed >= _VIEW_EVERY_S:
                 self._write_view()
-            return counted
+        if refused:
+            raise refused[0] if not found else _others_counted(refused, len(results))
+        return counted
 
     @contextlib.contextmanager
     def _shown(self) -> Iterator[None]:
@@ -306,11 +321,22 @@ class LeagueService:
         """A process plays nothing: what it was playing is aborted. How many matches that were."""
         expect(str, owner=owner)
         with self._lock:
-            owned = self.league.owned(owner)
-            for match in owned:
-                self._do("abort", match)
-                self._forget(match)
-            return len(owned)
+            return self._release(owner)
+
+    def _release(self, owner: str) -> int:
+        owned = self.league.owned(owner)
+        for match in owned:
+            self._do("abort", match)
+            self._forget(match)
+        return len(owned)
+
+    @register
+    def start_process(self, owner: str) -> int:
+        """`release`, by a process that has been started: how often it was, this time included."""
+        expect(str, owner=owner)
+        with self._lock:
+            self._release(owner)
+            return int(self._do("start_process", owner))
 
     @register
     def abort_match(self, match: str) -> bool:
@@ -342,7 +368,7 @@ class LeagueService:
     @register
     def next_learner(self, part: int = 0, num_parts: int = 1) -> Nest:
         """Whose turn it is, where learners take turns: of this part of them, a player or `None`."""
-        expect(int, part=part, num_parts=num_parts)
+        expect_part(part, num_parts)
         with self._lock:
             player = self.league.next_learner(part, num_parts)
             return None if player is None else player_to_nest(player)
@@ -423,8 +449,11 @@ class LeagueService:
     @register
     def payoff(self, names: list[str] | None = None) -> Nest:
         """`{"players", "win_rate", "games"}`, the last two `[player, opponent]`."""
+        if names is not None:
+            expect_names(names)
         with self._lock:
-            found = [player.name for player in self.league.players] if names is None else names
+            found = [player.name for player in self.league.players if names is None]
+            found += [self.league.player(name).name for name in names or ()]
             games = self.league.payoff.table(found).sum(-1).tolist()
             return {"players": list(found), "win_rate": self.league.payoff.matrix(found), "games": games}
 
@@ -472,3 +501,7 @@ class LeagueService:
             if self.league.players:
                 self._write_view()
             self._log.close()
+
+
+def _others_counted(refused: Sequence[DataError], num_results: int) -> DataError:
+    return DataError(f"of {num_results} results {len(refused)} could not be counted; the others were. {refused[0]}")

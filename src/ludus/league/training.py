@@ -54,7 +54,7 @@ class TrainedLeague(MixtureCalls, Protocol):
 
     def advance(self, name: str, step: int, version: int | None = None) -> Nest: ...
 
-    def release(self, owner: str) -> int: ...
+    def start_process(self, owner: str) -> int: ...
 
     def can_evaluate(self) -> bool: ...
 
@@ -87,7 +87,8 @@ class LeagueTraining:
         self._league = league
         self._pool = pool
         self._part, self._num_parts = part, num_parts
-        self._oracle = make_oracle(config, folder, league, pool, owner=owner, distant=distant)
+        num_starts = league.start_process(owner)
+        self._oracle = make_oracle(config, folder, league, pool, owner=owner, num_starts=num_starts, distant=distant)
         self._learners: dict[str, TrainingPlayer] = {}
         self._is_psro = config.league.rules == "psro"
         self._evaluates = evaluates and (self._is_psro or config.league.evaluation_share > 0.0)
@@ -100,7 +101,6 @@ class LeagueTraining:
         self._num_steps_here = 0
         self._began = time.monotonic()
         self.doing = ""
-        league.release(owner)
         self.total_steps = int(league.statistics()["num_steps"])  # of all learners of the league
 
     @property
@@ -170,6 +170,7 @@ class LeagueTraining:
             if not learner.restore():
                 self._begin(learner, player)
             learner.num_steps = max(learner.num_steps, player.step)
+            self._reset(learner, player.num_resets)  # it may have been killed before it was
             self._learners[player.name] = learner
         return learner
 
@@ -197,8 +198,12 @@ class LeagueTraining:
         if advance["snapshot"] is not None:
             _LOG.info("%s: snapshot %s at step %d", learner.name, advance["snapshot"]["name"], learner.num_steps)
         self._retain(model)
-        if int(advance["num_resets"]) > learner.num_resets:
-            learner.begin_again(int(advance["num_resets"]))
+        self._reset(learner, int(advance["num_resets"]))
+
+    def _reset(self, learner: TrainingPlayer, num_resets: int) -> None:
+        """If the league has had it begin again more often than it has."""
+        if num_resets > learner.num_resets:
+            learner.begin_again(num_resets)
             learner.checkpoint()
 
     def _retain(self, model: str) -> None:

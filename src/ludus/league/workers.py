@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -119,11 +118,11 @@ class MatchWorker(Worker):
         self._num_evaluated = 0  # games, by evaluations before the present ones
         self._collectors: dict[str, tuple[Policy, Collector]] = {}
         self._num_collected = 0  # games
+        self._num_seeds = 0
         server.register_service(self)
 
     def _start(self) -> None:
         wiring.use_threads(self._config.training)
-        self._league.release(self.server.worker_name)
         training = self._config.training
         self._parts = LearningParts(
             config=training,
@@ -132,13 +131,18 @@ class MatchWorker(Worker):
             seats=make_seats(self._config, open_pool(self._config, self._folder)),
             folder=self._folder,
             owner=self.server.worker_name,
+            num_starts=self._league.start_process(self.server.worker_name),
             games_per_match=self._config.league.games_per_match,
             search=self._config.league.search,
         )
         self._evaluations = self._new_evaluations()
 
     def _new_evaluations(self) -> Evaluations:
-        return Evaluations(self._parts)
+        return Evaluations(self._parts, seed=self._next_seed())
+
+    def _next_seed(self) -> int:
+        self._num_seeds += 1
+        return self._parts.seed(self._num_seeds)
 
     @register
     def collect(self, name: str, weights: Nest, version: int) -> Nest:
@@ -146,7 +150,7 @@ class MatchWorker(Worker):
         found = self._collectors.get(name)
         if found is None:
             policy = Policy(wiring.make_policy_spec(self._config.training, self._parts.env))
-            found = policy, Collector(name, policy, self._parts, seed=time.time_ns() % 2**63)
+            found = policy, Collector(name, policy, self._parts, seed=self._next_seed())
             self._collectors[name] = found
         policy, collector = found
         try:
@@ -160,14 +164,18 @@ class MatchWorker(Worker):
         return collected.to_nest()
 
     def _is_enough(self) -> bool:
-        """Whether evaluations have had their share of what was played here."""
+        """Whether evaluations have had their share of what was played here; of PSRO, whether its mixture lacks none."""
+        if self._config.league.rules == "psro":
+            return not self._league.num_missing_evaluations()
+        if not self._num_collected:
+            return False
         share = self._config.league.evaluation_share
         played = self._num_evaluated + (0 if self._evaluations is None else self._evaluations.num_games)
         return played >= share / (1.0 - share) * self._num_collected
 
     def _poll(self) -> int:
         assert self._evaluations is not None
-        if self._num_collected and self._is_enough():
+        if self._is_enough():
             return 0
         if not self._can_play:
             self._can_play = self._league.can_evaluate()

@@ -27,14 +27,14 @@ def promote(
 ) -> int:
     """Have `tag` stand for a version from now on: sessions that begin play it, those that are live keep theirs.
 
-    `by_default`: nobody asked for this version; the tag goes on following the newest.
+    `by_default`: nobody asks for this version; the tag follows the newest, from now on if a person had moved it.
     """
     store = VersionStore(folder / "models")
     with store.hold(model, version) as held:  # a run that trains may replace it just now
         number = held.number
         store.tag(model, tag, number)
     known = history(folder, model, tag=tag)
-    if not known or known[-1] != number or (not by_default and not is_chosen(folder, model, tag=tag)):
+    if not known or known[-1] != number or by_default == is_chosen(folder, model, tag=tag):
         _note(folder, model, tag, number, by_default=by_default)
     return number
 
@@ -62,8 +62,8 @@ def history(folder: Path, model: str, *, tag: str = PRODUCTION) -> list[int]:
 
 
 def is_chosen(folder: Path, model: str, *, tag: str = PRODUCTION) -> bool:
-    """Whether a person has moved the tag: then it stays where it was put."""
-    return any(not move.get("by_default", False) for move in _moves(folder, model, tag))
+    """Whether a person has moved the tag last: then it stays where it was put."""
+    return any(not move.get("by_default", False) for move in _moves(folder, model, tag)[-1:])
 
 
 def _moves(folder: Path, model: str, tag: str) -> list[dict[str, Any]]:

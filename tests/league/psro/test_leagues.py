@@ -49,6 +49,9 @@ def mixture_of(run: LeagueRun) -> tuple[Any, dict[str, float], list[Any]]:
 def test_exact_psro_solves_kuhn_poker_and_goes_on_after_it_was_stopped(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"rules": "psro", "oracle": "exact", "bots": (), "project": tmp_path, "trial": "kuhn"}
     run = league("openspiel:kuhn_poker", steps=6, **settings)
+    for wrong in ({"simulators": 1}, {"main_exploiters": 1}):
+        with pytest.raises(ConfigError):
+            resume("kuhn", project=str(tmp_path), settings=wrong)
     run = resume("kuhn", project=str(tmp_path), settings={"steps": 14})
     assert run.result["steps"] == 14
     config = configs.load(run.trial_dir)
@@ -110,6 +113,8 @@ def test_evaluations_of_psro_are_of_snapshots_alone_and_end_when_all_have_met(tm
         ("board:tic_tac_toe", {"oracle": "exact", "rules": "psro"}, "small games of OpenSpiel"),
         ("matrix:rps", {"rules": "psro", "teams": "0,1"}, "two sides"),
         ("matrix:rps", {"meta_solver": "nahs"}, "nash"),
+        ("matrix:rps", {"rules": "psro", "main_exploiters": 2}, "rules=psro has no exploiters"),
+        ("matrix:rps", {"rules": "self_play", "league_exploiters": "1"}, "rules=self_play has no exploiters"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(game: str, settings: dict[str, Any], message: str) -> None:

@@ -20,17 +20,18 @@ def play(payoff: Payoff, one: str, two: str, score: float) -> None:
     payoff.end("m", (score, -score))
 
 
-def biased() -> Payoff:
+def biased(scale: float = 1.0) -> Payoff:
     payoff = Payoff()
-    play(payoff, "paper", "rock", 1.0)
-    play(payoff, "scissors", "paper", 1.0)
-    play(payoff, "rock", "scissors", 2.0)
+    play(payoff, "paper", "rock", scale)
+    play(payoff, "scissors", "paper", scale)
+    play(payoff, "rock", "scissors", 2.0 * scale)
     return payoff
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e6, 8e307])
 @pytest.mark.parametrize("solver", ["nash", "fictitious_play", "replicator", "projected_replicator"])
-def test_the_mixture_is_an_equilibrium_of_mean_scores_and_not_of_wins(solver: str) -> None:
-    mixture = MetaStrategy(solver).mixture([ROCK, PAPER, SCISSORS], biased())
+def test_the_mixture_is_an_equilibrium_of_mean_scores_and_not_of_wins(solver: str, scale: float) -> None:
+    mixture = MetaStrategy(solver).mixture([ROCK, PAPER, SCISSORS], biased(scale))
     assert mixture == pytest.approx({"rock": 0.25, "paper": 0.5, "scissors": 0.25}, abs=0.03)
 
 

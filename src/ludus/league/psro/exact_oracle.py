@@ -25,7 +25,7 @@ from ludus.league.psro.tabular_game import TabularGame
 from ludus.league.psro.tabular_policy import TABLE, TabularSeats
 from ludus.league.seats import ReadPool
 
-__all__ = ["ExactEvaluations", "ExactOracle", "ExactPlayer", "MixtureCalls", "exact_seats"]
+__all__ = ["ExactEvaluations", "ExactOracle", "ExactPlayer", "MixtureCalls", "exact_game", "exact_seats"]
 
 _MOST_MATCHES = 64  # that are asked for at once
 
@@ -57,10 +57,14 @@ class ExactOracle:
         return ExactEvaluations(self.seats.game, self._league, self.seats, owner=self._owner)
 
 
+def exact_game(config: LeagueRunConfig) -> TabularGame:
+    """Raises `EnvError` if it is too large, `ConfigError` if it has no exact answers."""
+    return TabularGame(tree_of(config.game, dict(config.training.env_args)))
+
+
 def exact_seats(config: LeagueRunConfig, pool: ReadPool) -> TabularSeats:
-    """Raises `EnvError` if the game is too large, `ConfigError` if it has no exact answers."""
-    args = dict(config.training.env_args)
-    return TabularSeats(pool, TabularGame(tree_of(config.game, args)), config.game, args)
+    """Raises as `exact_game` does."""
+    return TabularSeats(pool, exact_game(config), config.game, dict(config.training.env_args))
 
 
 class ExactPlayer:

@@ -84,7 +84,9 @@ class MetaStrategy:
                 met.append(name)
         if not met:
             return {}
-        shares = META_SOLVERS[self.solver](payoff.score_matrix(met))
+        scores = payoff.score_matrix(met)
+        scores /= max(1.0, float(np.abs(scores).max()))  # replicators would overflow by scores in the thousands
+        shares = META_SOLVERS[self.solver](scores)
         shares = np.where(shares < _LEAST_SHARE, 0.0, shares)
         shares = shares / shares.sum()
         return {name: float(share) for name, share in zip(met, shares, strict=True) if share > 0.0}

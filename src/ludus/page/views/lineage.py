@@ -31,7 +31,10 @@ def build(visit: Visit) -> Node:
     lines = [root for root in roots if root["name"] in children]
     others = [root for root in roots if root["name"] not in children]
     return [
-        h.p(class_="quiet")["A snapshot is a learner as it was. The larger its circle, the higher its rating."],
+        h.p(class_="quiet")[
+            "A snapshot is a learner as it was. The larger its circle, the higher its rating. A bar across the line: "
+            "there the learner was reset to weights that nobody has trained."
+        ],
         (_drawing(lines, children, players, size) for size in _SIZES) if lines else None,
         h.h2["As a list"],
         h.ul(class_="tree")[(_branch(each, children) for each in [*lines, *others])],
@@ -67,6 +70,7 @@ def _drawing(
         drawn += [
             h.text(class_="tick", x=str(_LEFT), y=f"{y - 20}")[f"{root['name']}: {_count(len(family) - 1)}"],
             h.line(class_=f"s{number % 8}", x1=str(_LEFT), x2=f"{right(root):.1f}", y1=str(y), y2=str(y)),
+            *(_bar(right(each), y, number) for each in _last_before_resets(family, root)),
             *(circle(each, y, number) for each in family),
         ]
     scale = f"{spell_count(last)} steps →"
@@ -74,6 +78,23 @@ def _drawing(
         class_=f"tree-lines {kind}", viewBox=f"0 0 {width} {height}", role="img",
         aria_label=f"{len(lines)} learners with their snapshots, over their steps; the list below has them all",
     )[drawn, h.text(class_="tick", x=str(width - _LEFT), y="14", text_anchor="end")[scale]]  # fmt: skip
+
+
+def _bar(x: float, y: float, number: int) -> Node:
+    reach = _RADII[1] + 4.0
+    return h.line(class_=f"reset s{number % 8}", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=f"{y - reach}", y2=f"{y + reach}")[
+        h.title["reset"]
+    ]
+
+
+def _last_before_resets(family: Sequence[Mapping[str, Any]], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The learner was reset when each of these snapshots of it had been taken."""
+    last = {_num_resets(each): each for each in sorted(family, key=lambda each: int(each["step"]))}
+    return [each for num, each in last.items() if num < _num_resets(root)]
+
+
+def _num_resets(player: Mapping[str, Any]) -> int:
+    return int(player.get("num_resets", 0))  # absent in what was written before they were counted
 
 
 def _count(num: int) -> str:
@@ -102,7 +123,8 @@ def _branch(player: Mapping[str, Any], children: Mapping[str, Sequence[Mapping[s
 
 def _details(player: Mapping[str, Any]) -> str:
     step = f"at step {spell_count(player['step'])}, " if player["step"] else ""
-    return f"{player['role'].replace('_', ' ')}, {step}rating {player['mean']:.1f}"
+    resets = f"after reset {num}, " if (num := _num_resets(player)) else ""
+    return f"{player['role'].replace('_', ' ')}, {step}{resets}rating {player['mean']:.1f}"
 
 
 def _describe(player: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ import htpy as h
 from htpy import Node
 
 from ludus import errors
+from ludus.league.folder import is_league, refuse_policy_of_league
 from ludus.models.pools import place
 from ludus.models.versions.store import VersionStore
 from ludus.page import parts
@@ -24,6 +25,7 @@ from ludus.page.trials import is_running
 from ludus.page.version_files import VersionFile, versions_of
 from ludus.page.view import View, Visit
 from ludus.serving import promotion
+from ludus.trial.trained import MODEL
 
 __all__ = ["VIEW"]
 
@@ -63,12 +65,18 @@ def _model(visit: Visit, model: str) -> Node:
     shown = versions[:_MOST_VERSIONS]
     shown += [each for each in named if each not in shown][:_MOST_VERSIONS]
     rows = [_version(visit, model, each, by_number.get(each.number, []), now) for each in shown]
-    back = promotion.history(visit.folder, model)
+    is_of_league = model == MODEL and is_league(visit.folder)
+    back = [] if is_of_league else promotion.history(visit.folder, model)
     return h.section(id=f"model-{model}")[
         h.h2[f"Versions of {model}"],
         parts.table(("Version", "Tags", "", "Made", "Size"), rows, label=f"versions of {model}", numeric=(3, 4))
         if rows
         else h.p(class_="quiet")["None is there."],
+        h.p(class_="quiet")[
+            "The champion of the league is served: ", h.code[f"ludus league promote {visit.folder.name} NAME"]
+        ]
+        if is_of_league
+        else None,
         h.p(class_="quiet")[f"{len(shown)} of {len(versions)} versions."] if len(shown) < len(versions) else None,
         _confirmed(
             visit, "rollback", f"Take production back to version {back[-2]}", {"model": model}, short="Roll back"
@@ -97,8 +105,8 @@ def _version(visit: Visit, model: str, version: VersionFile, tags: list[str], no
     return (
         str(version.number),
         [h.span(class_=_badge(tag))[tag] for tag in tags if tag not in own],
-        h.span(class_="quiet")["is served"]
-        if is_served
+        h.span(class_="quiet")["is served" if is_served else ""]
+        if is_served or (model == MODEL and is_league(visit.folder))
         else _confirmed(
             visit,
             "promote",
@@ -132,6 +140,7 @@ def _promote(visit: Visit, fields: Mapping[str, str]) -> None:
     model, version = fields.get("model", ""), fields.get("version", "")
     if model not in _models(visit.folder) or not (version.isdecimal() and len(version) <= 18):
         raise errors.ConfigError(f"There is no version {version!r} of a model {model!r} here. Nothing was changed.")
+    refuse_policy_of_league(visit.folder, model)
     promotion.promote(visit.folder, model, int(version))
 
 
@@ -139,6 +148,7 @@ def _rollback(visit: Visit, fields: Mapping[str, str]) -> None:
     model = fields.get("model", "")
     if model not in _models(visit.folder):
         raise errors.ConfigError(f"There is no model {model!r} here. Nothing was changed.")
+    refuse_policy_of_league(visit.folder, model)
     promotion.rollback(visit.folder, model)
 
 
