@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from ludus.league.api import league as train
     from ludus.league.api import resume as resume
     from ludus.league.arena import play_arena as play_arena
+    from ludus.league.frozen_import import import_player as import_player
     from ludus.league.gate import judge as judge
     from ludus.league.live import open_league as open_league
 
 _HOMES = {
     "LeagueRun": ("ludus.league.api", "LeagueRun"),
+    "import_player": ("ludus.league.frozen_import", "import_player"),
     "judge": ("ludus.league.gate", "judge"),
     "open_league": ("ludus.league.live", "open_league"),
     "play_arena": ("ludus.league.arena", "play_arena"),
@@ -33,7 +35,7 @@ _HOMES = {
     "train": ("ludus.league.api", "league"),
 }
 
-__all__ = ["LeagueRun", "judge", "open_league", "play_arena", "resume", "train"]
+__all__ = ["LeagueRun", "import_player", "judge", "open_league", "play_arena", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:
