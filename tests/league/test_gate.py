@@ -10,7 +10,7 @@ import pytest
 
 from ludus.cli.main import main
 from ludus.errors import ConfigError, DataError, EnvError
-from ludus.league import gate
+from ludus.league import arena, gate
 from ludus.league.arena import Contestant
 from ludus.league.bots import make_bot
 from ludus.league.champion import crown
@@ -39,9 +39,11 @@ def contestant(name: str) -> Contestant:
 def test_who_may_be_weaker_or_may_be_exploited_is_refused(
     monkeypatch: pytest.MonkeyPatch, against: Record, exploited: Record, num_reasons: int
 ) -> None:
-    monkeypatch.setattr(
-        gate.arena, "play", lambda *_args, **_options: SimpleNamespace(records={("new", "old"): against})
-    )
+    def play(*_args: Any, fill: str, **_options: Any) -> Any:
+        assert fill == "old", "in a game of more sides the candidate plays among champions"
+        return SimpleNamespace(records={("new", "old"): against})
+
+    monkeypatch.setattr(gate.arena, "play", play)
     monkeypatch.setattr(gate, "_exploit", lambda *_args: exploited)
     settings = GateSettings(min_win_rate=0.5, max_exploit=0.6, exploit_steps=1)
     config: Any = None  # of the game, which is not played
@@ -155,9 +157,20 @@ def test_in_a_game_of_three_one_side_is_the_candidates_and_the_others_are_champi
     assert not gate.judge(folder, "low", settings=settings).is_passed
 
 
-def test_in_a_game_of_three_an_exploiter_has_one_side_and_the_candidate_the_others(auction: LeagueRunConfig) -> None:
+def test_in_a_game_of_three_an_exploiter_has_one_side_and_the_candidate_the_others(
+    auction: LeagueRunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who bids nothing loses to any bid; who bids most cannot do worse than draw."""
-    settings = GateSettings(games=60, exploit_steps=400, min_win_rate=0.0)
+    filled, play = [], arena.play
+
+    def noted(*args: Any, fill: str, **options: Any) -> Any:
+        filled.append(fill)
+        return play(*args, fill=fill, **options)
+
+    monkeypatch.setattr(gate.arena, "play", noted)
+    with open_league(folder_of(auction)) as league:
+        league.promote(None)
+    settings = GateSettings(games=60, exploit_steps=400)
     found = {}
     for name in ("low", "high"):
         exploited = gate.judge(folder_of(auction), name, settings=settings).exploited
@@ -165,6 +178,7 @@ def test_in_a_game_of_three_an_exploiter_has_one_side_and_the_candidate_the_othe
         found[name] = exploited
     assert found["low"].win_rate > 0.95, "0.83 without having learnt anything"
     assert found["high"].wins == 0.0
+    assert filled == ["candidate", "candidate"]
 
 
 def test_teams_of_the_league_are_those_of_the_gate(tmp_path: Path) -> None:

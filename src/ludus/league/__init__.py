@@ -7,6 +7,7 @@
     ludus.league.play_arena([run.trial_dir, "alphabeta:2"], num_games=200)
     with ludus.league.open_league(run.trial_dir) as league:          # also of one that runs
         league.snapshot("main")
+    ludus.league.import_player(run.trial_dir, "rival", "monday")     # weights of another trial, met as they are
 
 Names are fetched when first used: those that train bring torch.
 """
