@@ -50,8 +50,9 @@ def test_two_in_a_game_of_three_have_the_third_side_in_turn() -> None:
 def test_teams_are_played_by_one_contestant_each() -> None:
     config = game("auction", env_args='{"num_bidders": 4}')
     contestants = bidders(low=0, high=2)
-    found = arena.play(contestants, config, num_games=10, teams=((0, 1), (2, 3)))
+    found = arena.play(contestants, config, num_games=10, teams=((1, 2), (0, 3)))
     assert found.records["high", "low"] == (10.0, 0.0, 0.0)
+    assert found.first_side["high", "low"] == (5.0, 0.0, 0.0)
     with pytest.raises(ConfigError, match="belongs to one team"):
         arena.play(contestants, config, num_games=10, teams=((0, 1), (2,)))
 

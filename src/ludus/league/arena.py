@@ -69,7 +69,7 @@ class Arena:
     game: str
     names: tuple[str, ...]
     records: dict[tuple[str, str], Record]
-    first_side: dict[tuple[str, str], Record]  # of the games in which the player had side 0, or the first team
+    first_side: dict[tuple[str, str], Record]  # of the games in which the player had side 0
     ratings: dict[str, Rating]  # Elo's, mean 0
 
     @property
@@ -114,8 +114,8 @@ def play_arena(
     contestants = open_contestants(names, project=project, trial=trial)
     if trial is not None and all(each.game is None for each in contestants):
         league = find_league(trial, project=project)[1]
-        game = game or league.game
-        teams = league.league.teams if teams is None else teams
+        if game is None or game == league.game:
+            game, teams = league.game, league.league.teams if teams is None else teams
     config = _game_of(contestants, game, env_args)
     return play(
         contestants,
@@ -155,7 +155,8 @@ def play(
     by_name = {each.name: each for each in contestants}
     if len(by_name) < len(contestants):
         raise ConfigError(f"a player is named twice: {', '.join(each.name for each in contestants)}")
-    games = RoundRobin(list(by_name), Teams(len(env.agents), teams), num_games, seed=seed, fill=fill)
+    of_sides = Teams(len(env.agents), teams)
+    games = RoundRobin(list(by_name), of_sides, num_games, seed=seed, fill=fill)
     limits = limits_for(config.train.env, config.eval_env_args, steps=max_game_steps, minutes=max_game_minutes)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ludus-arena-")))
@@ -178,11 +179,12 @@ def play(
             if not games.is_done:
                 watch.look(games.num_counted, num_steps=_STEPS)
     pairs = [(one, two) for one in by_name for two in by_name if one != two]
+    first = next(team for team, sides in enumerate(of_sides.sides) if 0 in sides)
     return Arena(
         game=config.train.env,
         names=tuple(by_name),
         records={pair: games.record(*pair) for pair in pairs},
-        first_side={pair: games.record(*pair, team=0) for pair in pairs},
+        first_side={pair: games.record(*pair, team=first) for pair in pairs},
         ratings=elo(games, list(by_name)),
     )
 
