@@ -17,6 +17,7 @@ A ledger of its own (`league_ledger.py`) has what each process asked for, what i
 end, after one more kill -9 of everything, the league is opened and compared:
 
     every result that was acknowledged as counted is in the payoff; what was reported without an answer may be
+    a player from another trial, with another network, that was added while it ran, has met others
     no match was acknowledged twice, none was counted that nobody reported
     what is reported again is refused
     ratings, steps and the number of games went on: after each kill all that was shown before it is there, the same
@@ -42,14 +43,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ludus import envs
+from ludus.experiment import config as configs
+from ludus.experiment import saved_config, wiring
+from ludus.experiment.checkpoints import CheckpointStore
+from ludus.league.frozen_import import import_player
 from ludus.league.live import open_league
 from ludus.league.view import VIEW_FILE, read_view
+from ludus.learn.policies.policy import Policy
 
 GAME = "board:tic_tac_toe"
 FAULTS = ("league", "learner", "simulators", "stop", "halt", "pause", "everything")
 SMALL = ("--num-envs", "16", "--num-steps", "32", "--num-epochs", "1", "--minibatch-size", "256", "--hidden", "16")
 SETTINGS = (*SMALL, "--turn-updates", "1", "--threads", "1", "--snapshot-steps", "20000", "--games-per-match", "2")
 RUN = ("--checkpoint-seconds", "1", "--decay", "1")
+RIVAL = "rival"
 LEDGER = Path(__file__).with_name("league_ledger.py")
 
 
@@ -99,6 +107,23 @@ class Chaos:
             for word in words
             if word.startswith(prefix) and word.endswith(b".spec")
         }
+
+    def add_rival(self) -> None:
+        """From a trial of `ludus train` whose network is not the league's."""
+        config = configs.resolve("ppo", GAME, {"hidden": (24, 12)})
+        trial = self.folder.parent / RIVAL
+        trial.mkdir()
+        saved_config.write_trial(trial, config)
+        policy = Policy(wiring.make_policy_spec(config, envs.spec(GAME)))
+        CheckpointStore(trial / "checkpoints", keep=1).save(1, {"weights": policy.weights()})
+        import_player(self.folder, RIVAL, str(trial))
+
+    def expect_rival_met(self) -> None:
+        def is_met() -> bool:
+            return any(each["name"] == RIVAL and each["games"] for each in (self.view() or {"players": []})["players"])
+
+        if not wait_for(is_met, self._args.within):
+            self.violation(f"{RIVAL}, which was added from another trial, has met nobody within {self._args.within} s")
 
     def expect_progress(self, what: str, since: float, at_least: int) -> bool:
         """Results are counted again."""
@@ -214,6 +239,8 @@ class Chaos:
                     within = [low <= has <= high for low, has, high in zip(least, found, bound, strict=True)]
                     if one != two and not all(within):
                         self.violation(f"{one} against {two}: {tuple(found)}, and {least} to {bound} in the ledger")
+            if not any(payoff.record(RIVAL, name).games for name in names if name != RIVAL):
+                self.violation(f"the games of {RIVAL}, which was added from another trial, are lost")
             num_games = service.league.num_games
             least_games = sum(len(tried[match]) for match in counted)
             most_games = least_games + sum(len(tried[match]) for match in unsure)
@@ -330,12 +357,14 @@ def run(scratch: Path, args: argparse.Namespace) -> dict[str, Any]:
     try:
         chaos.start()
         if chaos.expect_progress("the start", began, 0):
+            chaos.add_rival()
             faults = [args.only[number % len(args.only)] for number in range(args.faults)]
             random.Random(args.seed).shuffle(faults)
             for fault in faults:
                 chaos.strike(fault)
                 if len(chaos.violations) > 20:
                     break
+            chaos.expect_rival_met()
         chaos.kill_all()
         chaos.check_ratings()
         accounts = chaos.compare()

@@ -1,4 +1,4 @@
-"""`ludus arena A B C`: everybody against everybody, with intervals.
+"""`ludus arena A B C`: everybody against everybody, on all sides, with intervals.
 
     ludus arena monday tuesday alphabeta:4 --games 200
     ludus arena main main-3 exploiter --trial league-board-connect_four
@@ -23,6 +23,7 @@ from rich.table import Table
 from ludus.cli import options
 from ludus.cli.league import print_payoff
 from ludus.experiment.config import MAX_SEED
+from ludus.league.game_limits import GAME_MINUTES
 from ludus.options import option
 from ludus.telemetry import progress
 
@@ -35,6 +36,11 @@ class _Games:
     seed: int = option(0, help="seed of the games", minimum=0, maximum=MAX_SEED)
     greedy: bool = option(False, help="play the most likely action instead of a sample")
     env_args: str = option("{}", help='arguments of the game, as JSON: {"random_moves": 4} for openings of board games')
+    teams: str | None = option(None, help="sides that one player plays together, as 0+2,1+3; none: as in its league")
+    max_game_steps: int = option(
+        0, help="give up if a game has more steps; 0: by the rules of the game, or 100,000", minimum=0
+    )
+    max_game_minutes: float = option(GAME_MINUTES, help="give up if no game ends for so long", minimum=0.0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,15 +59,15 @@ def run(args: argparse.Namespace) -> int:
 
     chosen = asdict(_Games()) | options.given_options(args, _Games())
     num_games = chosen.pop("games")
-    pairs = len(args.players) * (len(args.players) - 1) // 2
-    with progress.Progress(max(1, num_games * pairs), unit="games") as shown:
+    of_pairs = max(1, num_games * len(args.players) * (len(args.players) - 1) // 2)
+    with progress.Progress(of_pairs, unit="games of pairs") as shown:
         found = arena.play_arena(
             args.players,
             num_games=num_games,
             project=args.project,
             trial=args.trial,
             game=args.game,
-            on_progress=lambda done, _total: shown.update(done, {}),
+            on_progress=lambda done, total: shown.update(done * of_pairs // total, {}),
             **chosen,
         )
     names = sorted(found.names, key=lambda name: -found.ratings[name].mean)

@@ -4,6 +4,7 @@
     ludus league board:connect_four --main 2 --learners 2 --simulators 1 --minutes 15
     ludus league status TRIAL                          # standings, and who beats whom
     ludus league add TRIAL second --role main          # also: freeze, remove, snapshot, promote NAME; set KEY=VALUE
+    ludus league add TRIAL rival --from OTHER@main-3   # weights of another trial, to be met as they are
 
 What is changed of a league that runs counts from its next match on.
 """
@@ -39,7 +40,7 @@ _TERMINATED = 128 + signal.SIGTERM
 
 _ACTIONS = {
     "status": "standings, and who beats whom",
-    "add": "a player: NAME, with --role and --model",
+    "add": "a player: NAME, with --role and --model, or --from another trial",
     "freeze": "NAME learns no more",
     "remove": "NAME and all its results",
     "snapshot": "NAME as it is now becomes a player",
@@ -159,8 +160,14 @@ def _add_action(parser: argparse.ArgumentParser, action: str) -> None:
             parser.add_argument("name", nargs="?", metavar="NAME")
         case "add":
             parser.add_argument("name", metavar="NAME")
-            parser.add_argument("--role", default="main", choices=ROLES, help="default: main")
+            parser.add_argument("--role", choices=ROLES, help="default: main, or frozen with --from")
             parser.add_argument("--model", help="of a bot, its program; of others, a model in the pool (default: NAME)")
+            parser.add_argument(
+                "--from",
+                dest="source",
+                metavar="TRIAL",
+                help="weights of another trial, as they are: TRIAL, TRIAL@VERSION, or LEAGUE@PLAYER",
+            )
             parser.add_argument("--model-version", type=int, help="that it plays; default: the newest")
             parser.add_argument("--sides", help="that it can play, as 0,1; default: all")
             parser.add_argument("--search", type=int, default=0, help="simulations of a tree search before each move")
@@ -173,6 +180,9 @@ def _act(args: argparse.Namespace) -> int:
 
     if args.action == "status":
         return _show_status(args)
+    if args.action == "add" and args.source is not None:
+        print(_import(args))
+        return 0
     with open_league(args.trial, project=args.project) as league:
         done = _DO[args.action](league, args)
     print(done)
@@ -180,21 +190,49 @@ def _act(args: argparse.Namespace) -> int:
 
 
 def _add(league: Any, args: argparse.Namespace) -> str:
-    model = None if args.role == "human" else args.model or args.name
-    sides = [] if args.sides is None else args.sides.split(",")
-    if not all(side.isdecimal() for side in sides):
-        raise errors.ConfigError(f"--sides {args.sides}: write the numbers of sides, as 0,1")
+    role = args.role or "main"
+    model = None if role == "human" else args.model or args.name
     league.add_player(
         {
             "name": args.name,
-            "role": args.role,
+            "role": role,
             "model": model,
             "version": args.model_version,
             "search": args.search,
-            "sides": [int(side) for side in sides],
+            "sides": _sides(args),
         }
     )
-    return f"{args.name} is a player now: {args.role}" + ("" if model is None else f", model {model}")
+    return f"{args.name} is a player now: {role}" + ("" if model is None else f", model {model}")
+
+
+def _import(args: argparse.Namespace) -> str:
+    if args.role not in (None, "frozen"):
+        raise errors.ConfigError(
+            f"--from is for players that are met as they are, --role frozen; a {args.role} has weights of its own. "
+            "Leave --role or --from out"
+        )
+    if args.model_version is not None:
+        raise errors.ConfigError("--model-version is of a model that is here: write --from TRIAL@VERSION instead")
+    from ludus.league.frozen_import import import_player  # brings torch
+
+    player = import_player(
+        args.trial,
+        args.name,
+        args.source,
+        project=args.project,
+        model=args.model,
+        sides=_sides(args),
+        search=args.search,
+    )
+    of = f"version {player.version} of model {player.model}, from {args.source}"
+    return f"{player.name} is a player now: frozen, {of}"
+
+
+def _sides(args: argparse.Namespace) -> list[int]:
+    sides = [] if args.sides is None else args.sides.split(",")
+    if not all(side.isdecimal() for side in sides):
+        raise errors.ConfigError(f"--sides {args.sides}: write the numbers of sides, as 0,1")
+    return [int(side) for side in sides]
 
 
 def _freeze(league: Any, args: argparse.Namespace) -> str:
@@ -213,7 +251,7 @@ def _snapshot(league: Any, args: argparse.Namespace) -> str:
 
 
 def _promote(league: Any, args: argparse.Namespace) -> str:
-    from ludus.league.champion import crown, crown_champion, publish_champion  # brings torch
+    from ludus.league.champion import crown, crown_champion, why_not_served  # brings torch
     from ludus.league.players import player_of
     from ludus.serving import promotion
     from ludus.trial.find import find
@@ -226,12 +264,13 @@ def _promote(league: Any, args: argparse.Namespace) -> str:
             crown_champion(folder)
         return "the champion is the one that is rated highest"
     player = next((player_of(each) for each in league.players() if each["name"] == args.name), None)
-    if player is None or player.role in ("bot", "human"):
-        league.promote(args.name)
+    if player is None:
+        league.promote(args.name)  # which refuses a name that is nobody's
         return f"{args.name} is the champion"
-    publish_champion(folder, player)  # first, so that one that cannot be served is not promoted
-    league.promote(player.name)
-    version = crown(folder, player).version
+    if (why_not := why_not_served(folder, player)) is not None:
+        league.promote(player.name)
+        return f"{player.name} is the champion, and `ludus serve` does not play it: {why_not}"
+    version = crown(folder, player, league).version
     return f"{player.name} is the champion, and what `ludus serve` has new sessions play: version {version} of policy"
 
 

@@ -7,6 +7,7 @@
     ludus.league.play_arena([run.trial_dir, "alphabeta:2"], num_games=200)
     with ludus.league.open_league(run.trial_dir) as league:          # also of one that runs
         league.snapshot("main")
+    ludus.league.import_player(run.trial_dir, "rival", "monday")     # weights of another trial, met as they are
 
 Names are fetched when first used: those that train bring torch.
 """
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from ludus.league.api import league as train
     from ludus.league.api import resume as resume
     from ludus.league.arena import play_arena as play_arena
+    from ludus.league.frozen_import import import_player as import_player
     from ludus.league.gate import judge as judge
     from ludus.league.live import open_league as open_league
 
 _HOMES = {
     "LeagueRun": ("ludus.league.api", "LeagueRun"),
+    "import_player": ("ludus.league.frozen_import", "import_player"),
     "judge": ("ludus.league.gate", "judge"),
     "open_league": ("ludus.league.live", "open_league"),
     "play_arena": ("ludus.league.arena", "play_arena"),
@@ -33,7 +36,7 @@ _HOMES = {
     "train": ("ludus.league.api", "league"),
 }
 
-__all__ = ["LeagueRun", "judge", "open_league", "play_arena", "resume", "train"]
+__all__ = ["LeagueRun", "import_player", "judge", "open_league", "play_arena", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,10 +1,11 @@
-"""A round-robin: everybody against everybody, on both sides, as often as the others.
+"""An arena: everybody against everybody, on all sides, as often as the others.
 
     found = play_arena(["monday", "league-board-connect_four@main-3", "alphabeta:4"], num_games=200)
     found.ratings["monday"].interval()
 
 A contestant is a bot; a trial, whose policy or champion plays; or TRIAL@PLAYER, any player of a league. With
-`+search:64` behind it, it looks 64 simulations ahead before each of its moves.
+`+search:64` behind it, it looks 64 simulations ahead before each of its moves. How the sides of a game of more than two
+are filled is said in `round_robin.py`.
 """
 
 from __future__ import annotations
@@ -30,37 +31,40 @@ from ludus.league.bots import is_bot, make_bot
 from ludus.league.config import LeagueRunConfig
 from ludus.league.evaluations import Evaluations
 from ludus.league.folder import FOLDER
-from ludus.league.league import League, LeagueSettings
+from ludus.league.game_limits import GAME_MINUTES, limits_for
 from ludus.league.learning_parts import LearningParts
-from ludus.league.live import champion_of, find_league
-from ludus.league.memory_league import MemoryLeague
+from ludus.league.live import find_league
 from ludus.league.oracle import make_seats
 from ludus.league.payoff import Record
-from ludus.league.players import Player, PlayerPolicy, player_of
+from ludus.league.players import Player, PlayerPolicy
 from ludus.league.pools import open_pool
 from ludus.league.rating import Rating, elo
+from ludus.league.round_robin import RoundRobin
 from ludus.league.seats import search_with
-from ludus.league.view import VIEW_FILE, expect_view
+from ludus.league.teams import Teams, parse_teams
+from ludus.league.viewed_players import viewed_player
 from ludus.trial.find import find
 
 __all__ = ["Arena", "Contestant", "contestant_of", "describe", "open_contestants", "play", "play_arena"]
 
 _MOST_ENVS = 128
+_STEPS = 16  # of each env between two looks at what has been played
 _SEARCH = "+search:"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contestant:
-    """Who plays, and which game; a bot plays any."""
+    """Who plays, and which game; a bot plays any. `teams` are those of its league; `None`: it is of none."""
 
     name: str
     game: Config | None
     open: Callable[[Config], PlayerPolicy]
+    teams: tuple[tuple[int, ...], ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arena:
-    """What a round-robin has shown. `records` and `sides` are `[player, opponent]`."""
+    """What a round-robin has shown. `records` and `first_side` are `[player, opponent]`."""
 
     game: str
     names: tuple[str, ...]
@@ -97,15 +101,33 @@ def play_arena(
     game: str | None = None,
     greedy: bool = False,
     env_args: str = "{}",
+    teams: str | None = None,
     seed: int = 0,
+    max_game_steps: int = 0,
+    max_game_minutes: float = GAME_MINUTES,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Arena:
-    """So many games for each pair. `trial`: a league whose players are meant by their names. `game`: for bots alone."""
+    """So many games for each pair. `trial`: a league whose players are meant by their names. `game`: for bots alone.
+
+    `teams`: sides that one contestant plays together, as "0+2,1+3"; by default those of the contestants' league.
+    """
     contestants = open_contestants(names, project=project, trial=trial)
-    if trial is not None and game is None and all(each.game is None for each in contestants):
-        game = find_league(trial, project=project)[1].game
+    if trial is not None and all(each.game is None for each in contestants):
+        league = find_league(trial, project=project)[1]
+        if game is None or game == league.game:
+            game, teams = league.game, league.league.teams if teams is None else teams
     config = _game_of(contestants, game, env_args)
-    return play(contestants, config, num_games=num_games, greedy=greedy, seed=seed, on_progress=on_progress)
+    return play(
+        contestants,
+        config,
+        num_games=num_games,
+        teams=_teams_of(contestants) if teams is None else parse_teams(teams),
+        greedy=greedy,
+        seed=seed,
+        max_game_steps=max_game_steps,
+        max_game_minutes=max_game_minutes,
+        on_progress=on_progress,
+    )
 
 
 def play(
@@ -113,47 +135,58 @@ def play(
     config: Config,
     *,
     num_games: int,
+    teams: tuple[tuple[int, ...], ...] = (),
+    fill: str | None = None,
     greedy: bool = False,
     seed: int = 0,
+    max_game_steps: int = 0,
+    max_game_minutes: float = GAME_MINUTES,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Arena:
-    """`play_arena` of contestants that are open, in the game of `config`."""
+    """`play_arena` of contestants that are open, in the game of `config`. `fill`: see `RoundRobin`.
+
+    Raises `EnvError` if games do not end: see `game_limits.py`.
+    """
     if len(contestants) < 2:
         raise ConfigError("an arena needs two players or more")
     env = envs.spec(config.train.env, **config.eval_env_args)
-    if len(env.agents) != 2:
-        raise ConfigError(f"{config.train.env} has {len(env.agents)} agents; an arena is for games of two")
+    if len(env.agents) < 2:
+        raise ConfigError(f"{config.train.env} has one agent; an arena is for games of two or more")
     by_name = {each.name: each for each in contestants}
     if len(by_name) < len(contestants):
         raise ConfigError(f"a player is named twice: {', '.join(each.name for each in contestants)}")
-    total = num_games * len(contestants) * (len(contestants) - 1) // 2
+    of_sides = Teams(len(env.agents), teams)
+    games = RoundRobin(list(by_name), of_sides, num_games, seed=seed, fill=fill)
+    limits = limits_for(config.train.env, config.eval_env_args, steps=max_game_steps, minutes=max_game_minutes)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ludus-arena-")))
-        players = [Player(name, role="bot", model=name) for name in by_name]
-        league = MemoryLeague(League(LeagueSettings(num_sides=2), seed=seed), players)
         parts = LearningParts(
             config=config,
             env=env,
-            league=league,
+            league=games,
             seats=_Table(by_name, config, env.action, {}),
             folder=folder,
             games_per_match=1,
         )
-        evaluations = Evaluations(parts, seed=seed, num_envs=min(_MOST_ENVS, max(2, total // 4)), greedy=greedy)
+        num_envs = min(_MOST_ENVS, max(2, games.num_planned // 4))
+        evaluations = Evaluations(parts, seed=seed, num_envs=num_envs, greedy=greedy)
         stack.enter_context(contextlib.closing(evaluations))
-        payoff = league.league.payoff
-        pairs = [(one, two) for one in by_name for two in by_name if one != two]
-        while min(payoff.record(*pair).games for pair in pairs) < num_games:
-            evaluations.play()
+        watch = limits.watch(f"{config.train.env}: no game has ended that counts")
+        while not games.is_done:
+            evaluations.play(_STEPS)
             if on_progress is not None:
-                on_progress(min(total, evaluations.num_games), total)
-        return Arena(
-            game=config.train.env,
-            names=tuple(by_name),
-            records={pair: payoff.record(*pair) for pair in pairs},
-            first_side={pair: payoff.record(*pair, side=0) for pair in pairs},
-            ratings=elo(payoff, list(by_name)),
-        )
+                on_progress(games.num_counted, games.num_planned)
+            if not games.is_done:
+                watch.look(games.num_counted, num_steps=_STEPS)
+    pairs = [(one, two) for one in by_name for two in by_name if one != two]
+    first = next(team for team, sides in enumerate(of_sides.sides) if 0 in sides)
+    return Arena(
+        game=config.train.env,
+        names=tuple(by_name),
+        records={pair: games.record(*pair) for pair in pairs},
+        first_side={pair: games.record(*pair, team=first) for pair in pairs},
+        ratings=elo(games, list(by_name)),
+    )
 
 
 # --- who plays
@@ -193,17 +226,7 @@ def _search_of(name: str) -> tuple[str, int]:
 
 def _of_league(name: str, trial: str, wanted: str | None, project: str | Path, search: int) -> Contestant:
     folder, config = find_league(trial, project=project)
-    view = expect_view(folder / FOLDER / VIEW_FILE)
-    fields = ("name", "role", "model", "version", "parent", "step", "sides", "search")
-    standings = [{"player": {field: each[field] for field in fields}} for each in view["players"]]
-    if wanted is None:
-        found = champion_of(standings, view.get("champion"))
-    else:
-        found = next((each["player"] for each in standings if each["player"]["name"] == wanted), None)
-    if found is None:
-        there = ", ".join(each["player"]["name"] for each in standings)
-        raise ConfigError(f"the league {folder.name!r} has no player {wanted!r}; there are: {there}")
-    player = player_of(found)
+    player = viewed_player(folder, wanted)
     if search:
         player = dataclasses.replace(player, search=search)
     return contestant_of(player, config, folder, name=name)
@@ -216,7 +239,8 @@ def contestant_of(player: Player, config: LeagueRunConfig, folder: Path, *, name
         with contextlib.closing(open_pool(config, folder)) as pool:
             return make_seats(config, pool).open(player)
 
-    return Contestant(name=name or player.name, game=config.training, open=open_player)
+    teams = parse_teams(config.league.teams)
+    return Contestant(name=name or player.name, game=config.training, open=open_player, teams=teams)
 
 
 def _of_training(name: str, folder: Path, search: int) -> Contestant:
@@ -246,6 +270,17 @@ def _game_of(contestants: Sequence[Contestant], game: str | None, env_args: str)
     own = configs.parse_env_args(config.train.eval_env_args, setting="eval_env_args")
     joined = json.dumps({**own, **given})
     return dataclasses.replace(config, train=dataclasses.replace(config.train, eval_env_args=joined))
+
+
+def _teams_of(contestants: Sequence[Contestant]) -> tuple[tuple[int, ...], ...]:
+    """Those of the leagues that they come from: all of them must have the same."""
+    known = {each.teams for each in contestants if each.teams is not None}
+    if len(known) > 1:
+        raise ConfigError(
+            "the leagues of these players have different teams: say which sides are played together with --teams, for "
+            "example --teams 0+2,1+3"
+        )
+    return next(iter(known), ())
 
 
 def describe(record: Record) -> dict[str, Any]:

@@ -9,18 +9,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ludus import envs
 from ludus.errors import ConfigError
 from ludus.experiment import wiring
 from ludus.league import config as configs
+from ludus.league.config import LeagueRunConfig
 from ludus.league.folder import FOLDER
-from ludus.league.live import champion_of
-from ludus.league.players import Player, player_of
+from ludus.league.imported_networks import ImportedNetworks
+from ludus.league.players import Player
 from ludus.league.pools import open_pool
-from ludus.league.seats import NO_VERSION, Seats
+from ludus.league.seats import NO_VERSION, ReadPool
 from ludus.league.view import VIEW_FILE, expect_view
+from ludus.league.viewed_players import viewed_player
 from ludus.learn.policies.served import ServedPolicy
 from ludus.models.adoption import read_adoption, write_adoption
 from ludus.models.definition import Definition, ModelFolder
@@ -28,7 +30,15 @@ from ludus.models.versions.store import VersionStore
 from ludus.serving import promotion
 from ludus.trial.trained import MODEL
 
-__all__ = ["Published", "crown", "crown_champion", "publish_champion"]
+__all__ = [
+    "PromotesPlayers",
+    "Published",
+    "crown",
+    "crown_champion",
+    "publish_champion",
+    "served_policy",
+    "why_not_served",
+]
 
 _MODELS = "models"
 
@@ -38,31 +48,68 @@ class Published(NamedTuple):
     version: int  # of the model `policy`
 
 
+class PromotesPlayers(Protocol):
+    """A `LeagueService`, or the remote of one."""
+
+    def promote(self, name: str | None) -> None: ...
+
+
 def publish_champion(folder: Path, player: Player | None = None) -> Published:
     """The network of the champion, or of this player, as a version of `policy`; once for the same weights.
 
-    Sessions play it when it is crowned. Raises `ConfigError` if it has no network, and `DataError` if its weights are
-    gone.
+    Sessions play it when it is crowned. Raises as `served_policy` does.
     """
-    config = configs.load(folder)
-    player = player or _champion(folder)
-    training = config.training
-    env = envs.spec(training.train.env, **training.env_args)
-    policy = ServedPolicy(wiring.make_policy_spec(training, env), has_mask=env.has_mask)
-    with contextlib.closing(open_pool(config, folder)) as pool:
-        number = Seats(pool, policy.spec, config.game, training.env_args).version_of(player)
-        if number == NO_VERSION or player.model is None:
-            raise ConfigError(
-                f"{player.name!r} is a {player.role} and has no network that could be served. Train the league first, "
-                "or promote another player: `ludus league promote TRIAL NAME`"
-            )
-        if player.model == MODEL:
-            raise ConfigError(f"the model of {player.name!r} is called {MODEL!r}, as what is served; rename it")
-        policy.load_weights(pool.get(player.model, number)[1])
+    player = player or viewed_player(folder)
+    policy = served_policy(folder, player)
     models = folder / _MODELS
     definition = Definition(module=policy, forward_args=policy.example())
     ModelFolder(models, MODEL).adopt(definition, {"local_mode": True}, number=None)
     return Published(player.name, _as_newest(models))
+
+
+def served_policy(folder: Path, player: Player) -> ServedPolicy:
+    """What sessions would play if it were the champion. Nothing is written.
+
+    Raises `ConfigError` for what `why_not_served` says, and `DataError` if its weights are gone.
+    """
+    why_not = why_not_served(folder, player)
+    if why_not is not None:
+        raise ConfigError(f"{why_not}. Promote another player: `ludus league promote TRIAL NAME`")
+    config = configs.load(folder)
+    policy = _own_policy(config)
+    with contextlib.closing(open_pool(config, folder)) as pool:
+        policy.load_weights(pool.get(str(player.model), _version_of(player, pool))[1])
+    return policy
+
+
+def why_not_served(folder: Path, player: Player) -> str | None:
+    """A sentence, for a player that cannot be served, though it may be the champion of its league."""
+    config = configs.load(folder)
+    if player.role in ("bot", "human") or player.model is None:
+        return f"{player.name!r} is a {player.role} and has no network that could be served"
+    if config.league.oracle == "exact":
+        return f"{player.name!r} is a table, by oracle=exact, and has no network that could be served"
+    if player.model == MODEL:
+        return f"the model of {player.name!r} is called {MODEL!r}, as what is served"
+    imported = ImportedNetworks(folder).open(player.model)
+    if imported is not None and imported.spec != _own_policy(config).spec:
+        return f"{player.name!r} was imported, with another network than the league's own, which is what is served"
+    with contextlib.closing(open_pool(config, folder)) as pool:
+        if _version_of(player, pool) == NO_VERSION:
+            return f"{player.name!r} has no network that could be served yet: the league has to train first"
+    return None
+
+
+def _version_of(player: Player, pool: ReadPool) -> int:
+    newest = pool.latest(str(player.model)) if player.version is None else player.version
+    return NO_VERSION if newest is None else newest
+
+
+def _own_policy(config: LeagueRunConfig) -> ServedPolicy:
+    """The network of the league's learners."""
+    training = config.training
+    env = envs.spec(training.train.env, **training.env_args)
+    return ServedPolicy(wiring.make_policy_spec(training, env), has_mask=env.has_mask)
 
 
 def _as_newest(models: Path) -> int:
@@ -76,9 +123,15 @@ def _as_newest(models: Path) -> int:
     return adopted.number
 
 
-def crown(folder: Path, player: Player) -> Published:
-    """`publish_champion`, and new sessions of a server play it from now on."""
+def crown(folder: Path, player: Player, league: PromotesPlayers | None = None) -> Published:
+    """`publish_champion`, and new sessions of a server play it from now on. It is the champion of `league`, too.
+
+    What cannot be served is not promoted: its weights are a version before the league is asked, and sessions play it
+    when the league has agreed. After a kill in between, the same call does the rest.
+    """
     found = publish_champion(folder, player)
+    if league is not None:
+        league.promote(player.name)
     promotion.promote(folder, MODEL, found.version)
     return found
 
@@ -89,13 +142,3 @@ def crown_champion(folder: Path) -> Published:
     is_promoted = found.player == expect_view(folder / FOLDER / VIEW_FILE).get("champion")
     promotion.promote(folder, MODEL, found.version, by_default=not is_promoted)
     return found
-
-
-def _champion(folder: Path) -> Player:
-    view = expect_view(folder / FOLDER / VIEW_FILE)
-    fields = ("name", "role", "model", "version", "parent", "step", "sides", "search")
-    players = [{"player": {field: each[field] for field in fields}} for each in view["players"]]
-    found = champion_of(players, view.get("champion"))
-    if found is None:
-        raise ConfigError(f"nobody in the league {folder.name!r} could be served: all its players are bots or people")
-    return player_of(found)

@@ -183,6 +183,11 @@ class LeagueRunConfig:
         if league.rules == "self_play":
             rules = RoleRules(matchmaking=Itself(), snapshot=snapshot)
             return LeagueSettings(num_sides=num_sides, decay=league.decay, min_games=4.0, rules={"main": rules})
+        if num_sides != 2:
+            raise ConfigError(
+                f"rules=psro is for games of two sides, and {self.game} has {num_sides}: what snapshots score against "
+                "each other would not be a matrix. Use rules=alphastar or self_play"
+            )
         needs_scores = league.meta_solver != "uniform"
         min_games = 1 if is_exact else league.evaluation_games
         meta = MetaStrategy(league.meta_solver, min_games if needs_scores else 0)

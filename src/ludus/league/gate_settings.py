@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ludus.league.game_limits import GAME_MINUTES
 from ludus.options import check, option
 
 __all__ = ["GateSettings"]
@@ -26,6 +27,10 @@ class GateSettings:
         maximum=1.0,
     )
     seed: int = option(0, help="seed of games and of the exploiter", minimum=0)
+    max_game_steps: int = option(
+        0, help="give up if a game has more steps; 0: by the rules of the game, or 100,000", minimum=0
+    )
+    max_game_minutes: float = option(GAME_MINUTES, help="give up if no game ends for so long", minimum=0.0)
 
     def __post_init__(self) -> None:
         check(self)

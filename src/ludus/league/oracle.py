@@ -24,6 +24,7 @@ from ludus.league.config import LeagueRunConfig
 from ludus.league.distant_collectors import DistantCollectors
 from ludus.league.evaluations import Evaluations
 from ludus.league.folder import FOLDER
+from ludus.league.imported_networks import ImportedNetworks
 from ludus.league.learning import LearningPlayer
 from ludus.league.learning_parts import LearningParts
 from ludus.league.psro.exact_oracle import ExactOracle, MixtureCalls, exact_seats
@@ -162,5 +163,6 @@ def make_seats(config: LeagueRunConfig, pool: ReadPool) -> GameSeats:
     policy = wiring.make_policy_spec(training, env)
     seats = Seats(pool, policy, config.game, training.env_args, search=search_with(config.game, training.env_args))
     if config.folder is not None:
+        seats.imported = ImportedNetworks(config.folder).open
         seats.check_bot = functools.partial(code_bots.expect_allowed, config.folder / FOLDER)
     return seats

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ludus.data.nest import Nest
 from ludus.errors import DataError, MissingExtra
-from ludus.league.payoff import Payoff
 
 if TYPE_CHECKING:
     from openskill.models import PlackettLuce
@@ -30,6 +30,14 @@ __all__ = ["Rating", "Ratings", "elo"]
 _POINTS = 400.0 / math.log(10.0)  # Elo's: 400 of them are odds of ten to one
 _PRIOR_DRAWS = 1.0  # against an average player: who won all matches would have no finite rating
 _MAX_STEPS = 100
+
+
+class HasTable(Protocol):
+    """Results of a population: a `Payoff`, or a `RoundRobin`."""
+
+    def table(self, players: Sequence[str]) -> NDArray[np.float64]:
+        """`[player, opponent]`: wins, draws and losses."""
+        ...
 
 
 class Rating(NamedTuple):
@@ -93,7 +101,7 @@ def _model() -> PlackettLuce:
     return PlackettLuce()
 
 
-def elo(payoff: Payoff, players: Sequence[str]) -> dict[str, Rating]:
+def elo(payoff: HasTable, players: Sequence[str]) -> dict[str, Rating]:
     """The most likely ratings, whose mean is 0, with their standard errors. https://doi.org/10.2307/2334029
 
     A difference of d points is a win rate of 1 / (1 + 10^(-d/400)). Each player is given one draw against the average,

@@ -23,6 +23,7 @@ from ludus.launch import Phase
 from ludus.league import code_bots
 from ludus.league.config import LeagueRunConfig
 from ludus.league.folder import FOLDER
+from ludus.league.imported_networks import ImportedNetworks
 from ludus.league.live import champion_of
 from ludus.league.match_port import MatchPort
 from ludus.league.players import LEARNING, Player, player_of, player_to_nest
@@ -248,6 +249,11 @@ class TrialLeague(LeagueService):
                 raise errors.ConfigError(
                     f"the model {new.model!r} of {new.name!r} is that of {owner!r} already: a learner has a model of "
                     "its own, and begins from the newest version of it if there is one. Nothing was added"
+                )
+            if str(new.model) in ImportedNetworks(self._folder):
+                raise errors.ConfigError(
+                    f"the model {new.model!r} of {new.name!r} was imported from another trial, and may have another "
+                    "network than those that learn here. Give it another with --model NAME; nothing was added"
                 )
         if new.role != "human":
             self._expect_playable(new)

@@ -58,9 +58,10 @@ class GameSeats(OpensPlayers, Protocol):
 
 @dataclass
 class Seats:
-    """`policy` is what all networks of this league look like. `search` makes a player of a policy that looks ahead.
+    """`policy` is what the league's own networks look like; `imported` makes that of a model from elsewhere.
 
-    What was opened is kept, the least recently used goes first. A player without a version plays the newest.
+    `search` makes a player of a policy that looks ahead. What was opened is kept, the least recently used goes first. A
+    player without a version plays the newest.
     """
 
     pool: ReadPool
@@ -68,6 +69,7 @@ class Seats:
     game: str
     game_args: Mapping[str, Any] = field(default_factory=dict)
     search: Callable[[Policy, int], PlayerPolicy] | None = None
+    imported: Callable[[str], Policy | None] = lambda model: None  # `ImportedNetworks.open`
     check_bot: Callable[[str], None] = lambda model: None  # raises `ConfigError` for code that is not to be run
     _open: collections.OrderedDict[tuple[str, str, int, int], PlayerPolicy] = field(
         default_factory=collections.OrderedDict
@@ -108,7 +110,7 @@ class Seats:
 
             self.check_bot(player.model)
             return make_bot(player.model, self.game, self.game_args)
-        policy = Policy(self.policy)
+        policy = self.imported(player.model) or Policy(self.policy)
         if version != NO_VERSION:
             policy.load_weights(self.pool.get(player.model, version)[1])
         if not player.search:

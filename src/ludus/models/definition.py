@@ -126,6 +126,13 @@ class ModelFolder:
                 folders.write_private(self.path, packed)
         return is_new
 
+    def define(self, definition: Definition) -> None:
+        """Have the definition here, whatever was before, and no version: those are kept elsewhere, as in a pool."""
+        packed = self._pack(definition)
+        files.make_folder(self.folder)
+        trusts.close_to_others(self.folder)
+        folders.write_private(self.path, packed)
+
     def adopt(self, definition: Definition, settings: Mapping[str, Any], *, number: int | None) -> None:
         """Have the model here with the weights of `definition`, a training run's checkpoint, as its newest version.
 
