@@ -14,7 +14,6 @@ import dataclasses
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from ludus.data.record_log import RecordLog
 from ludus.data.rng import restore_rng, save_rng
 from ludus.errors import ConfigError, DataError, LudusError
 from ludus.league.league import Advance, League, LeagueSettings, Match
+from ludus.league.league_stats import LeagueStats
 from ludus.league.log_commands import COMMANDS
 from ludus.league.players import Player, player_of, player_to_nest
 from ludus.league.settings import changed, merged
@@ -31,23 +31,12 @@ from ludus.league.validation import expect, expect_number_of_matches, result_of
 from ludus.league.view import VIEW_FILE, write_view
 from ludus.workers.register import register
 
-__all__ = ["LeagueService", "LeagueStats"]
+__all__ = ["LeagueService"]
 
 _LOG = logging.getLogger(__name__)
 _VIEW_EVERY_S = 1.0
 _LIVE_TIMEOUTS = 6.0  # a match of a process that still calls is aborted after so many times the others' time-out
 _MOST_SEEN = 1000  # owners whose last call is kept, before those that play nothing are left out
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeagueStats:
-    num_players: int
-    num_learners: int
-    num_in_flight: int
-    num_steps: int  # that all learners have made together
-    num_reported: int  # results that were counted, by this process
-    num_repeated: int  # reports of matches that were not in flight: retried, aborted or unknown
-    num_expired: int  # matches that nobody reported in time
 
 
 class LeagueService:
