@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ludus.cli.main import main
@@ -128,6 +129,27 @@ def test_status_prints_standings_and_payoff(project: Path, capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out)["game"] == GAME
     assert main(["league", "status", "nothing", "--project", str(project)]) == 2
     assert "nothing" in capsys.readouterr().err
+
+
+def test_status_prints_who_wins_on_which_side(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for side in (None, 0, 1):
+        chosen = [] if side is None else ["--side", str(side)]
+        assert league(project, "status", *chosen) == 0
+        assert {None: "won by row against", 0: "row as first against", 1: "row as second against"}[side] in (
+            capsys.readouterr().out
+        )
+        assert league(project, "status", "--json", *chosen) == 0
+        found.append(json.loads(capsys.readouterr().out)["payoff"])
+    both, first, second = (np.array(each["games"]) for each in found)
+    assert first.sum() > 0
+    assert np.allclose(first + second, both, atol=0.02)
+    assert np.array_equal(first, second.T), "where one is first, the other is second"
+    won = [np.array(each["win_rate"]) for each in found]
+    assert np.array_equal(won[1], np.round(1.0 - won[2].T, 4))
+    assert not np.array_equal(won[0], won[1])
+    assert league(project, "status", "--side", "2") == 2
+    assert "sides are 0 to 1" in capsys.readouterr().err
 
 
 def test_status_says_that_a_damaged_view_is_not_an_empty_league(

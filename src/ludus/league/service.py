@@ -25,6 +25,7 @@ from ludus.errors import ConfigError, DataError, LudusError
 from ludus.league.league import Advance, League, LeagueSettings, Match
 from ludus.league.league_stats import LeagueStats
 from ludus.league.log_commands import COMMANDS
+from ludus.league.payoff import ANY_SIDE
 from ludus.league.players import Player, player_of, player_to_nest
 from ludus.league.settings import changed, merged
 from ludus.league.validation import expect, expect_number_of_matches, result_of
@@ -407,12 +408,19 @@ class LeagueService:
             ]
 
     @register
-    def payoff(self, names: list[str] | None = None) -> Nest:
-        """`{"players", "win_rate", "games"}`, the last two `[player, opponent]`."""
+    def payoff(self, names: list[str] | None = None, side: int | None = None) -> Nest:
+        """`{"players", "win_rate", "games"}`, the last two `[player, opponent]`: of all sides, or the player's in one.
+
+        Where there are teams, a side is a team's.
+        """
+        expect((int, type(None)), side=side)
         with self._lock:
+            num_sides = self.league.teams.num
+            if side is not None and not 0 <= side < num_sides:
+                raise DataError(f"side={side}: results are of the sides 0 to {num_sides - 1}, or of all without one")
             found = [player.name for player in self.league.players] if names is None else names
-            games = self.league.payoff.table(found).sum(-1).tolist()
-            return {"players": list(found), "win_rate": self.league.payoff.matrix(found), "games": games}
+            win_rate, games = self.league.payoff.results(found, ANY_SIDE if side is None else side)
+            return {"players": list(found), "win_rate": win_rate, "games": games.tolist()}
 
     @register
     def mixture(self) -> dict[str, float]:
