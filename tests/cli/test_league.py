@@ -77,6 +77,8 @@ def test_a_league_that_goes_on_refuses_what_it_was_not_started_with(
         ([GAME, "--search", "8", "--recurrent", "lstm"], "network without state"),
         (["matrix:rps", "--search", "8"], "matrix:rps has none"),
         (["matrix:rps", "--algorithm", "alphazero"], "matrix:rps has none"),
+        (["pettingzoo:tictactoe_v3", "--search", "8"], "and board:tic_tac_toe is the same game. Leave it out"),
+        (["openspiel:connect_four", "--algorithm", "alphazero"], "and board:connect_four is the same game. Leave it"),
         (["game://127.0.0.1:9"], "games that call"),
     ],
 )
@@ -93,6 +95,7 @@ def test_players_are_changed_while_nobody_runs_it(project: Path, capsys: pytest.
         ["add", "second"],
         ["add", "ab", "--role", "bot", "--model", "alphabeta:1"],
         ["add", "white", "--role", "league_exploiter", "--sides", "0"],
+        ["add", "halver", "--role", "frozen", "--model", "main", "--search", "8", "--gumbel"],
         ["snapshot", "main"],
         ["freeze", "second"],
         ["remove", "ab"],
@@ -103,6 +106,7 @@ def test_players_are_changed_while_nobody_runs_it(project: Path, capsys: pytest.
     players = {player["name"]: player for player in view(project)["players"]}
     assert players["second"]["role"] == "frozen"
     assert players["white"]["sides"] == [0]
+    assert (players["halver"]["search"], players["halver"]["gumbel"]) == (8, True)
     assert "ab" not in players
     assert view(project)["champion"] == "main-1"
     capsys.readouterr()

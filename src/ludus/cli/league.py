@@ -150,6 +150,7 @@ def _add_action(parser: argparse.ArgumentParser, action: str) -> None:
             parser.add_argument("--model-version", type=int, help="that it plays; default: the newest")
             parser.add_argument("--sides", help="that it can play, as 0,1; default: all")
             parser.add_argument("--search", type=int, default=0, help="simulations of a tree search before each move")
+            parser.add_argument("--gumbel", action="store_true", help="the search has Gumbel roots")
         case _:
             parser.add_argument("name", metavar="NAME")
 
@@ -177,6 +178,7 @@ def _add(league: Any, args: argparse.Namespace) -> str:
             "model": model,
             "version": args.model_version,
             "search": args.search,
+            "gumbel": args.gumbel,
             "sides": [int(side) for side in sides],
         }
     )

@@ -54,6 +54,7 @@ class Player:
     step: int = 0  # of its training; of a snapshot, when it was taken
     sides: tuple[int, ...] = ()  # that it can play; empty: all
     search: int = 0  # simulations of a tree search before each of its moves; 0: none
+    gumbel: bool = False  # by a Gumbel root
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -74,6 +75,10 @@ class Player:
         if self.search and self.role in ("bot", "human"):
             raise ConfigError(
                 f"search={self.search} of the player {self.name!r}: a {self.role} has no network to search with"
+            )
+        if self.gumbel and not self.search:
+            raise ConfigError(
+                f"gumbel of the player {self.name!r} is about its search: give search=64, too, or neither"
             )
         if self.role not in ROLES:
             raise ConfigError(f"role={self.role!r} of the player {self.name!r}: {nearest(self.role, ROLES)}")
@@ -106,6 +111,7 @@ def player_of(nest: Nest) -> Player:
     expect((str, type(None)), model=player.model, parent=player.parent)
     expect((int, type(None)), version=player.version)
     expect(int, step=player.step, search=player.search)
+    expect(bool, gumbel=player.gumbel)
     expect(int, **{f"side_{number}": side for number, side in enumerate(player.sides)})
     return player
 

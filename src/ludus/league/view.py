@@ -61,6 +61,7 @@ def make_view(league: League, *, game: str = "", stats: Mapping[str, Any] | None
                 "step": each.player.step,
                 "sides": list(each.player.sides),
                 "search": each.player.search,
+                "gumbel": each.player.gumbel,
                 "mean": each.rating.mean,
                 "std": each.rating.std,
                 "elo": points[each.player.name].mean,
