@@ -21,6 +21,7 @@ end, after one more kill -9 of everything, the league is opened and compared:
     no match was acknowledged twice, none was counted that nobody reported
     what is reported again is refused
     ratings, steps and the number of games went on: after each kill all that was shown before it is there, the same
+    the trial's metrics say how old what was learnt from is, how many matches there are, and what simulators do
 
 The exit code is 1 if anything of this does not hold, if a victim was not replaced, or if matches stopped.
 """
@@ -51,6 +52,7 @@ from ludus.league.frozen_import import import_player
 from ludus.league.live import open_league
 from ludus.league.view import VIEW_FILE, read_view
 from ludus.learn.policies.policy import Policy
+from ludus.telemetry.metrics_file import read_metrics
 
 GAME = "board:tic_tac_toe"
 FAULTS = ("league", "learner", "simulators", "stop", "halt", "pause", "everything")
@@ -58,6 +60,7 @@ SMALL = ("--num-envs", "16", "--num-steps", "32", "--num-epochs", "1", "--miniba
 SETTINGS = (*SMALL, "--turn-updates", "1", "--threads", "1", "--snapshot-steps", "20000", "--games-per-match", "2")
 RUN = ("--checkpoint-seconds", "1", "--decay", "1")
 RIVAL = "rival"
+_PLAYED = "simulator/steps_per_second"
 LEDGER = Path(__file__).with_name("league_ledger.py")
 
 
@@ -185,6 +188,20 @@ class Chaos:
             self.replaced_s[fault].append(time.monotonic() - began)
         else:
             self.violation(f"{', '.join(victims)} not replaced within {self._args.within} s of {fault}")
+
+    def check_metrics(self) -> None:
+        """They come from all its processes, also from those that were started again."""
+        wanted = {"lag/max", "league/matches_per_second"} | ({_PLAYED} if self._args.simulators else set())
+        missing: set[str] = set()
+
+        def are_there() -> bool:
+            lines = read_metrics(self.folder)
+            missing.clear()
+            missing.update(wanted - {name for line in lines for name, value in line.items() if value})
+            return not missing
+
+        if not wait_for(are_there, self._args.within):
+            self.violation(f"no metrics {', '.join(sorted(missing))} within {self._args.within} s")
 
     def kill_all(self) -> None:
         """All at once, as when the power goes; the files of this machine stay."""
@@ -365,6 +382,7 @@ def run(scratch: Path, args: argparse.Namespace) -> dict[str, Any]:
                 if len(chaos.violations) > 20:
                     break
             chaos.expect_rival_met()
+        chaos.check_metrics()
         chaos.kill_all()
         chaos.check_ratings()
         accounts = chaos.compare()

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ludus.cli.main import main
@@ -105,6 +106,8 @@ def test_a_port_that_a_league_must_not_open_is_refused_when_it_goes_on_and_nothi
         (["openspiel:tic_tac_toe", "--rules", "psro", "--oracle", "exact"], "too large for tables"),
         (["matrix:rps", "--algorithm", "alphazero"], "matrix:rps has none"),
         ([AUCTION, "--rules", "psro"], "rules=psro is for games of two sides"),
+        (["pettingzoo:tictactoe_v3", "--search", "8"], "and board:tic_tac_toe is the same game. Leave it out"),
+        (["openspiel:connect_four", "--algorithm", "alphazero"], "and board:connect_four is the same game. Leave it"),
         (["game://127.0.0.1:9"], "games that call"),
     ],
 )
@@ -121,6 +124,7 @@ def test_players_are_changed_while_nobody_runs_it(project: Path, capsys: pytest.
         ["add", "second"],
         ["add", "ab", "--role", "bot", "--model", "alphabeta:1"],
         ["add", "white", "--role", "league_exploiter", "--sides", "0"],
+        ["add", "halver", "--role", "frozen", "--model", "main", "--search", "8", "--gumbel"],
         ["snapshot", "main"],
         ["freeze", "second"],
         ["remove", "ab"],
@@ -133,6 +137,7 @@ def test_players_are_changed_while_nobody_runs_it(project: Path, capsys: pytest.
     assert players["second"]["role"] == "frozen"
     assert (players["copy"]["role"], players["copy"]["model"], players["copy"]["version"]) == ("frozen", "copy", 0)
     assert players["white"]["sides"] == [0]
+    assert (players["halver"]["search"], players["halver"]["gumbel"]) == (8, True)
     assert "ab" not in players
     assert view(project)["champion"] == "main-1"
     capsys.readouterr()
@@ -175,6 +180,27 @@ def test_status_prints_standings_and_payoff(project: Path, capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out)["game"] == GAME
     assert main(["league", "status", "nothing", "--project", str(project)]) == 2
     assert "nothing" in capsys.readouterr().err
+
+
+def test_status_prints_who_wins_on_which_side(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for side in (None, 0, 1):
+        chosen = [] if side is None else ["--side", str(side)]
+        assert league(project, "status", *chosen) == 0
+        assert {None: "won by row against", 0: "row as first against", 1: "row as second against"}[side] in (
+            capsys.readouterr().out
+        )
+        assert league(project, "status", "--json", *chosen) == 0
+        found.append(json.loads(capsys.readouterr().out)["payoff"])
+    both, first, second = (np.array(each["games"]) for each in found)
+    assert first.sum() > 0
+    assert np.allclose(first + second, both, atol=0.02)
+    assert np.array_equal(first, second.T), "where one is first, the other is second"
+    won = [np.array(each["win_rate"]) for each in found]
+    assert np.array_equal(won[1], np.round(1.0 - won[2].T, 4))
+    assert not np.array_equal(won[0], won[1])
+    assert league(project, "status", "--side", "2") == 2
+    assert "sides are 0 to 1" in capsys.readouterr().err
 
 
 def test_status_says_that_a_damaged_view_is_not_an_empty_league(

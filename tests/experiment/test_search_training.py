@@ -52,6 +52,10 @@ def test_simulators_in_processes_of_their_own_search_too(tmp_path: Path) -> None
     assert result["steps"] >= 600
     searching = training.evaluate("spread", project=str(tmp_path), episodes=40, search=100)
     assert searching["vs_random"] > 0.8
+    halving = training.evaluate("spread", project=str(tmp_path), episodes=10, search=16, gumbel=True)
+    assert halving["vs_random"] > 0.5
+    with pytest.raises(ConfigError, match="search=64"):
+        training.evaluate("spread", project=str(tmp_path), episodes=10, gumbel=True)
 
 
 def test_a_player_that_searches_finds_what_its_network_does_not_know() -> None:
@@ -69,11 +73,24 @@ def test_a_player_that_searches_finds_what_its_network_does_not_know() -> None:
         player.act(obs, None, np.array([False]), rng)
 
 
+def test_a_gumbel_root_at_play_leaves_chance_to_those_who_are_not_greedy() -> None:
+    rules, rng = TicTacToe(), np.random.default_rng(0)
+    board = rules.start(200)
+    obs = rules.observe(board, rules.to_move(board))
+    player = SearchPlayer(_policy(), GAME, {}, SearchSettings.at_play(16, gumbel=True))
+    moves = {
+        greedy: set(player.act(obs, None, np.zeros(200, np.bool_), rng, greedy=greedy, boards=board)[0].tolist())
+        for greedy in (True, False)
+    }
+    assert len(moves[True]) == 1
+    assert len(moves[False]) > 2
+
+
 def test_what_cannot_be_searched_is_named() -> None:
     def make(policy: Policy, game: str = GAME) -> None:
         SearchPlayer(policy, game, {}, SearchSettings())
 
-    with pytest.raises(ConfigError, match=r"CartPole-v1 has none: only board games have them.* Set search=0"):
+    with pytest.raises(ConfigError, match=r"CartPole-v1 has none: only board games have them.* search=0"):
         make(_policy(), "CartPole-v1")
     with pytest.raises(ConfigError, match="this policy is not one for connect_four"):
         make(_policy(), "board:connect_four")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ludus.rpc.call import Pending
 from ludus.services.simulator.episodes import Episode
 
 from .games import GAME, SMALL
-from .segments import segment
+from .segments import ROWS, STEPS, segment
 
 
 class Simulators:
@@ -47,7 +48,9 @@ class Simulators:
         return call
 
     def answer(self, number: int, error: Exception | None = None) -> None:
-        collected = Collected(segment=segment(number), episodes=[Episode(1.0, 7, 3)], num_games=5)
+        played = dataclasses.replace(segment(number), active=np.ones((STEPS + 1, ROWS), np.bool_))
+        played.version[:] = self.calls[number][1][2]
+        collected = Collected(segment=played, episodes=[Episode(1.0, 7, 3)], num_games=5)
         self.calls[number][2].finish(collected.to_nest() if error is None else None, error)
 
 
@@ -109,18 +112,38 @@ def test_segments_by_weights_that_a_learner_has_given_up_are_forgotten() -> None
     assert distant.take("main") is None
 
 
-def test_what_was_asked_for_by_who_learns_no_more_is_forgotten(tmp_path: Path) -> None:
-    simulators = Simulators()
-    distant = DistantCollectors(simulators, num=1)
+def player_with(distant: DistantCollectors, folder: Path) -> LearningPlayer:
     parts = LearningParts(
         config=configs.resolve(GAME, SMALL).training,
         env=envs.spec(GAME),
         league=MemoryLeague(League(), [Player("main", model="main")]),
         seats=None,  # type: ignore[arg-type]
-        folder=tmp_path,
+        folder=folder,
         distant=distant,
     )
-    with contextlib.closing(LearningPlayer("main", parts)) as player:
+    return LearningPlayer("main", parts)
+
+
+def test_how_many_updates_old_the_weights_were_that_played_is_measured(tmp_path: Path) -> None:
+    simulators = Simulators()
+    distant = DistantCollectors(simulators, num=1)
+    with contextlib.closing(player_with(distant, tmp_path)) as player:
+        distant.ask("main", player.weights(), 0)
+        found = []
+        for number in range(4):
+            simulators.answer(number)
+            assert player.update() > 0
+            found.append(player.lag)
+        assert [args[2] for _, args, _ in simulators.calls] == [0, 0, 0, 1, 2, 3]
+        assert found == [(0.0, 0.0), (1.0, 1.0), (2.0, 2.0), (2.0, 2.0)]
+        assert player.seconds["take"] > 0.0
+        assert player.seconds["play"] == 0.0
+
+
+def test_what_was_asked_for_by_who_learns_no_more_is_forgotten(tmp_path: Path) -> None:
+    simulators = Simulators()
+    distant = DistantCollectors(simulators, num=1)
+    with contextlib.closing(player_with(distant, tmp_path)) as player:
         distant.ask("main", player.weights(), 1)
         simulators.answer(0)
         player.abandon()

@@ -33,6 +33,15 @@ def test_each_side_has_results_of_its_own() -> None:
     assert payoff.win_rate("a", "b", side=0) == 1.0
     assert payoff.win_rate("a", "b", side=1) == 0.0
     assert payoff.record("a", "b", side=2) == Record()
+    for side, games in ((0, [[0, 4], [2, 0]]), (1, [[0, 2], [4, 0]]), (2, [[0, 0], [0, 0]])):
+        win_rate, found = payoff.results(["a", "b"], side)
+        assert found.tolist() == games
+        assert win_rate.tolist() == {0: [[0.5, 1.0], [1.0, 0.5]], 1: [[0.5, 0.0], [0.0, 0.5]]}.get(
+            side, [[0.5] * 2] * 2
+        )
+    win_rate, found = payoff.results(["b", "nobody", "a"])
+    assert found.tolist() == [[0, 0, 6], [0, 0, 0], [6, 0, 0]]
+    assert win_rate[2, 0] == pytest.approx(4 / 6)
 
 
 def test_of_several_players_every_pair_has_a_result() -> None:

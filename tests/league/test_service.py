@@ -408,6 +408,21 @@ def test_players_come_and_go_while_it_runs(tmp_path: Path) -> None:
     again.close()
 
 
+def test_who_wins_on_which_side_is_known(tmp_path: Path) -> None:
+    service = make(tmp_path)
+    for sides, scores in ((["main", "bot"], [1.0, 0.0]), (["bot", "main"], [1.0, 0.0]), (["bot", "main"], [0.0, 0.0])):
+        service.report_result(service.request_named(sides)["id"], scores)
+    names = ["main", "bot"]
+    found = [service.payoff(names, side=side) for side in (None, 0, 1)]
+    assert [each["win_rate"][0][1] for each in found] == [0.5, 1.0, 0.25]
+    assert [each["games"][0][1] for each in found] == [3.0, 1.0, 2.0]
+    assert service.payoff(names, side=0)["win_rate"][1][0] == 0.75
+    for side in (2, -1, "first"):
+        with pytest.raises(DataError, match="side="):
+            service.payoff(names, side=side)
+    service.close()
+
+
 def test_a_damaged_record_costs_what_it_says_and_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     service = make(tmp_path)
     matches = [service.request_evaluation(["main", "bot"]) for _ in range(4)]

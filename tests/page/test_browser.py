@@ -130,7 +130,7 @@ def test_every_view_is_readable_at_both_widths_and_in_both_themes(open_page, tmp
             page.wait_for_url(f"**/four/{view}")
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
             assert page.evaluate(FAINT) == [], view
-            assert page.locator("[aria-current]").inner_text().lower() == view
+            assert page.locator("nav[aria-label=views] [aria-current]").inner_text().lower() == view
             assert page.locator("main :is(table, svg, form)").count() > 0
             if view in PICTURED:
                 keep_picture(page, f"{view}-{'phone' if is_phone else 'desktop'}", tmp_path)
@@ -140,6 +140,10 @@ def test_every_view_is_readable_at_both_widths_and_in_both_themes(open_page, tmp
         assert page.evaluate("document.documentElement.dataset.theme") == theme
         page.goto(page.url.replace("play", "payoff"))
         assert page.evaluate("document.documentElement.dataset.theme") == theme  # it is remembered
+        page.get_by_role("link", name="as first").focus()
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#sides [aria-current]:text('as first')")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert page.evaluate(FAINT) == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ludus.page.stages import Bottleneck, find_bottleneck, stages_of
+from ludus.page.stages import Bottleneck, find_bottleneck, simulator_stages, stages_of
 
 
 def bottleneck(**values: float) -> Bottleneck:
@@ -22,6 +22,21 @@ def test_a_run_that_has_said_nothing_has_no_stages() -> None:
 def test_a_stage_alone_would_be_as_fast_as_its_share_is_small() -> None:
     stages = stages_of({"time/train": 0.8, "time/step_envs": 0.2, "time/idle": 0.0, "time/steps_per_second": 1000.0})
     assert [(stage.key, stage.pace) for stage in stages] == [("train", 1250.0), ("step_envs", 5000.0), ("idle", None)]
+
+
+def test_simulators_of_a_league_have_stages_of_their_own() -> None:
+    values = {
+        "time/train": 1.0,
+        "simulator/time/play": 0.5,
+        "simulator/time/evaluate": 0.1,
+        "simulator/time/idle": 0.4,
+        "simulator/steps_per_second": 1000.0,
+        "simulator/games_per_second": 50.0,
+    }
+    found = [(stage.key, stage.share, stage.pace) for stage in simulator_stages(values)]
+    assert found == [("play", 0.5, 2000.0), ("idle", 0.4, None), ("evaluate", 0.1, None)]
+    assert [stage.key for stage in stages_of(values)] == ["train"]
+    assert simulator_stages({"time/play": 0.5}) == []
 
 
 @pytest.mark.parametrize(
@@ -43,6 +58,10 @@ def test_a_stage_alone_would_be_as_fast_as_its_share_is_small() -> None:
         # datasets, leagues
         ({"time__read": 0.1, "time__draw": 0.6, "time__train": 0.3}, "Drawing samples", "60%"),
         ({"time__play": 0.7, "time__train": 0.2, "time__evaluate": 0.1}, "Playing matches", "70%"),
+        # leagues with simulators
+        ({"time__play": 0.6, "time__train": 0.4, "simulator__time__play": 0.9}, "Simulators", "60% of their time"),
+        ({"time__train": 0.8, "time__play": 0.2, "simulator__time__idle": 0.4}, "Learning (trainer)", "wait 40% of"),
+        ({"time__train": 0.8, "time__play": 0.2, "simulator__time__idle": 0.1}, "Learning (trainer)", "loop's time. F"),
     ],
 )
 def test_the_bottleneck_is_named_with_its_reason(values: dict[str, float], name: str, part: str) -> None:

@@ -122,6 +122,28 @@ def test_a_league_shows_a_curve_for_each_of_its_learners(site: Site) -> None:
     assert "Playing matches" in text
 
 
+def test_a_spread_league_shows_its_matches_its_simulators_and_its_lag(site: Site) -> None:
+    line = {
+        "time/train": 0.8, "time/take": 0.1, "time/play": 0.1, "time/steps_per_second": 900.0,
+        "lag/mean": 1.9, "lag/max": 3.0, "league/matches_per_second": 41.5,
+        "simulator/time/play": 0.54, "simulator/time/evaluate": 0.1, "simulator/time/idle": 0.36,
+        "simulator/steps_per_second": 1080.0, "simulator/games_per_second": 70.0,
+    }  # fmt: skip
+    write(site.project, "league", [line, line], algorithm="ppo")
+    text = show(site, "/trials/league/training")
+    for part in (
+        "matches/s</dt><dd>41.5",
+        "Bottleneck, when it ran: Learning",
+        "simulators wait 36% of theirs",
+        "<h2>Simulators</h2>",
+        "Playing for learners",
+        "2,000",
+        "Waiting for learners",
+        "Lag: versions by",
+    ):
+        assert part in text, part
+
+
 def test_trials_are_compared_by_the_choice_in_the_address(site: Site) -> None:
     for number in range(10):
         write(site.project, f"t{number}", [{"episode/return": 10.0 * number}, {"episode/return": 20.0 * number}])

@@ -6,7 +6,8 @@
 
     ludus arena monday monday+search:64 alphabeta:4
 
-A player is a trial, TRIAL@PLAYER of a league, or a bot; +search:64 makes one look 64 simulations ahead.
+A player is a trial, TRIAL@PLAYER of a league, or a bot; +search:64 makes one look 64 simulations ahead, +gumbel:64 by
+Gumbel roots.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ class _Games:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "players", nargs="+", metavar="PLAYER", help="a trial or TRIAL@PLAYER, +search:64 to look ahead, or a bot"
+        "players",
+        nargs="+",
+        metavar="PLAYER",
+        help="a trial or TRIAL@PLAYER, +search:64 or +gumbel:64 to look ahead, or a bot",
     )
     parser.add_argument("--trial", help="a league whose players are meant")
     parser.add_argument("--game", help="what bots play among themselves")

@@ -24,6 +24,7 @@ class _Episodes:
     seed: int = option(0, help="seed of the environments", minimum=0, maximum=MAX_SEED)
     max_steps: int | None = option(None, help="steps of an episode; none: as the trial has it", minimum=1)
     search: int = option(0, help="simulations of a tree search before each move, in board games; 0: none", minimum=0)
+    gumbel: bool = option(False, help="the search has Gumbel roots")
     greedy: bool = option(True, help="play the most likely action instead of a sample")
     env_args: str = option("{}", help="arguments of the environment, over those of the trial's evaluation, as JSON")
 

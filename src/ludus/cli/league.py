@@ -154,6 +154,9 @@ def _add_action(parser: argparse.ArgumentParser, action: str) -> None:
     match action:
         case "status":
             parser.add_argument("--json", action="store_true", help="print one line of JSON instead of tables")
+            parser.add_argument(
+                "--side", type=int, help="who beats whom where the player of a row has this side, from 0"
+            )
         case "set":
             parser.add_argument("settings", nargs="+", metavar="KEY=VALUE", help="values are read as JSON, or as text")
         case "promote":
@@ -171,6 +174,7 @@ def _add_action(parser: argparse.ArgumentParser, action: str) -> None:
             parser.add_argument("--model-version", type=int, help="that it plays; default: the newest")
             parser.add_argument("--sides", help="that it can play, as 0,1; default: all")
             parser.add_argument("--search", type=int, default=0, help="simulations of a tree search before each move")
+            parser.add_argument("--gumbel", action="store_true", help="the search has Gumbel roots")
         case _:
             parser.add_argument("name", metavar="NAME")
 
@@ -199,6 +203,7 @@ def _add(league: Any, args: argparse.Namespace) -> str:
             "model": model,
             "version": args.model_version,
             "search": args.search,
+            "gumbel": args.gumbel,
             "sides": _sides(args),
         }
     )
@@ -223,6 +228,7 @@ def _import(args: argparse.Namespace) -> str:
         model=args.model,
         sides=_sides(args),
         search=args.search,
+        gumbel=args.gumbel,
     )
     of = f"version {player.version} of model {player.model}, from {args.source}"
     return f"{player.name} is a player now: frozen, {of}"
@@ -309,10 +315,12 @@ _DO: dict[str, Callable[[Any, argparse.Namespace], str]] = {
 def _show_status(args: argparse.Namespace) -> int:
     from ludus.league.folder import FOLDER
     from ludus.league.live import champion_of, find_league
-    from ludus.league.view import VIEW_FILE, expect_view
+    from ludus.league.view import VIEW_FILE, expect_view, num_sides, payoff_of, spell_side
 
     folder, config = find_league(args.trial, project=args.project)
     view = expect_view(folder / FOLDER / VIEW_FILE)
+    num = num_sides(view)
+    view["payoff"] = payoff = payoff_of(view, args.side)
     if args.json:
         print(json.dumps(view))
         return 0
@@ -346,16 +354,19 @@ def _show_status(args: argparse.Namespace) -> int:
         shown = ", ".join(f"{share:.0%} {name}" for name, share in shares[:_MOST_SHOWN])
         console.print(text.Text(f"mixture of snapshots and bots that is hardest to beat: {shown}"))
     names = [each["name"] for each in view["players"][:_MOST_SHOWN]]
-    print_payoff(console, names, view["payoff"])
+    of_row = "row" if args.side is None else f"row as {spell_side(args.side, num)}"
+    print_payoff(console, names, payoff, title=f"won by {of_row} against column")
     if (left_out := len(view["players"]) - _MOST_SHOWN) > 0:
         console.print(f"and {left_out} more; --json has all")
     return 0
 
 
-def print_payoff(console: Console, names: Sequence[str], payoff: Any) -> None:
+def print_payoff(
+    console: Console, names: Sequence[str], payoff: Any, *, title: str = "won by row against column"
+) -> None:
     """How often the player of a row beats that of a column; a dot: they have not met."""
     where = {name: number for number, name in enumerate(payoff["players"])}
-    table = Table(box=box.SIMPLE_HEAD, title="won by row against column")
+    table = Table(box=box.SIMPLE_HEAD, title=title)
     table.add_column("")
     for number, _name in enumerate(names, 1):
         table.add_column(str(number), justify="right")

@@ -10,6 +10,6 @@ docs/environments.md has the names, what each of them promises, and how to bring
 
 from __future__ import annotations
 
-from ludus.envs.registry import make, rules, spec
+from ludus.envs.registry import make, rules, spec, without_rules
 
-__all__ = ["make", "rules", "spec"]
+__all__ = ["make", "rules", "spec", "without_rules"]

@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ from ludus.core import EnvSpec, Rules, VectorEnv
 from ludus.envs.games import Games, is_game
 from ludus.errors import EnvError
 
-__all__ = ["PREFIXES", "clips_rewards", "evaluation_args", "make", "rules", "spec"]
+__all__ = ["PREFIXES", "clips_rewards", "evaluation_args", "make", "rules", "spec", "without_rules"]
 
 PREFIXES = {
     "envpool": "envpool",
@@ -78,6 +79,20 @@ def rules(name: str, **kwargs: Any) -> Rules | None:
         return None
     found: Rules | None = importlib.import_module(f"ludus.envs.{adapter}").rules(name, kwargs)
     return found
+
+
+def without_rules(name: str) -> str:
+    """What a message says of an env that has none: why that is, and what to play instead."""
+    from ludus.envs.boards.named import BOARD_GAMES
+
+    plain = re.sub(r"_v\d+$", "", name.rpartition(":")[2]).replace("_", "")
+    twin = next((game for game in BOARD_GAMES if game.replace("_", "") == plain), None)
+    instead = (
+        "board:connect_four for example, or a function of yours that returns `core.Rules`"
+        if twin is None
+        else f"and board:{twin} is the same game"
+    )
+    return f"{name} has none: only board games have them, {instead}"
 
 
 def evaluation_args(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A policy that looks ahead before each move: stronger than by itself, and slower.
 
-player = SearchPlayer(policy, rules, SearchSettings(simulations=64))
+player = SearchPlayer(policy, game, game_args, SearchSettings.at_play(64))
 action, _, _ = player.act(obs, None, first, rng, mask, boards=states)
 """
 
@@ -26,7 +26,8 @@ _TEMPERATURE = 0.25
 
 
 class SearchPlayer:
-    """The most visited move; where it is not `greedy`, one that has been visited about as often.
+    """The most visited move; where it is not `greedy`, one that has been visited about as often. Of Gumbel roots the
+    move that is left; where it is not `greedy`, the noise is what differs from game to game.
 
     Raises `ConfigError` for a game without rules, and for a policy that a search cannot use.
     """
@@ -38,8 +39,8 @@ class SearchPlayer:
         rules = envs.rules(game, **game_args)
         if rules is None:
             raise ConfigError(
-                f"a search of {settings.simulations} simulations looks ahead by the rules of a game, and {game} has "
-                "none: only board games have them, board:connect_four for example. Set search=0"
+                f"a search of {settings.simulations} simulations looks ahead by the rules of a game, and "
+                f"{envs.without_rules(game)}. Leave the search out here: search=0, or a name without +search or +gumbel"
             )
         self.head = policy.head
         self._evaluate = PolicyEvaluator(policy, rules)
@@ -62,6 +63,7 @@ class SearchPlayer:
         """`boards`: the states, of games that are not over; a row for each observation."""
         if boards is None:
             raise ConfigError("this player looks ahead on the board: give it the states, as act(..., boards=states)")
-        found = self._search(boards, self._evaluate, rng, noise=False)
+        has_noise = self._search.settings.gumbel and not greedy
+        found = self._search(boards, self._evaluate, rng, noise=has_noise)
         action = found.choose(rng, temperature=0.0 if greedy else _TEMPERATURE)
         return action, np.zeros(len(boards), np.float32), None

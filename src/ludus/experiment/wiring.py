@@ -143,8 +143,7 @@ def _search_chooser(
     rules = envs.rules(game, **game_args)
     if rules is None:
         raise errors.ConfigError(
-            f"{algorithm} looks ahead by the rules of a game, and {game} has none: only board games have them, "
-            "board:connect_four for example. Use ppo."
+            f"{algorithm} looks ahead by the rules of a game, and {envs.without_rules(game)}. Use ppo here."
         )
     return SearchChooser(policy, rules, settings)
 

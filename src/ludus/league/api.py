@@ -145,8 +145,7 @@ def _check_search(config: LeagueRunConfig) -> None:
     what = f"--algorithm {train.algorithm}" if learns else f"--search {config.league.search}"
     if envs.rules(config.game, **config.training.env_args) is None:
         raise errors.ConfigError(
-            f"{what} looks ahead by the rules of a game, and {config.game} has none: only board games have them, "
-            "board:connect_four for example. Leave it out"
+            f"{what} looks ahead by the rules of a game, and {envs.without_rules(config.game)}. Leave it out here"
         )
     if network.recurrent != "none":
         raise errors.ConfigError(f"{what} needs a network without state, not --recurrent {network.recurrent}")

@@ -4,8 +4,8 @@
     found.ratings["monday"].interval()
 
 A contestant is a bot; a trial, whose policy or champion plays; or TRIAL@PLAYER, any player of a league. With
-`+search:64` behind it, it looks 64 simulations ahead before each of its moves. How the sides of a game of more than two
-are filled is said in `round_robin.py`.
+`+search:64` behind it, it looks 64 simulations ahead before each of its moves, and with `+gumbel:64` by a Gumbel root.
+How the sides of a game of more than two are filled is said in `round_robin.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,13 +44,16 @@ from ludus.league.round_robin import RoundRobin
 from ludus.league.seats import search_with
 from ludus.league.teams import Teams, parse_teams
 from ludus.league.viewed_players import viewed_player
+from ludus.learn.search.settings import SearchSettings
+from ludus.spelling import nearest, suggest
 from ludus.trial.find import find
 
 __all__ = ["Arena", "Contestant", "contestant_of", "describe", "open_contestants", "play", "play_arena"]
 
 _MOST_ENVS = 128
 _STEPS = 16  # of each env between two looks at what has been played
-_SEARCH = "+search:"
+_SEARCHES = ("search", "gumbel")
+_SEARCH = re.compile(r"\+([A-Za-z_]+):([^:@/]*)")  # at the end of a name; a path may have a + before that
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,21 +218,29 @@ def _contestant(name: str, project: str | Path, trial: str | None) -> Contestant
     return _of_training(name, folder, search)
 
 
-def _search_of(name: str) -> tuple[str, int]:
-    """`main@league+search:64` → `main@league`, 64."""
-    before, plus, number = name.rpartition(_SEARCH)
-    if not plus:
-        return name, 0
+def _search_of(name: str) -> tuple[str, SearchSettings | None]:
+    """`main@league+search:64` → `main@league`, and how it searches; `+gumbel:64` likewise."""
+    before, plus, _ = name.rpartition("+")
+    written = _SEARCH.fullmatch(name, len(before))
+    if not plus or written is None:
+        return name, None
+    kind, number = written.groups()
+    if kind not in _SEARCHES:
+        if not suggest(kind, _SEARCHES):
+            return name, None
+        raise ConfigError(f"{name!r}: there is no search '+{kind}:'. {nearest(kind, _SEARCHES)}")
     if not before or not number.isdecimal() or int(number) < 1:
-        raise ConfigError(f"{name!r}: after {_SEARCH} comes how many simulations it looks ahead, as in {_SEARCH}64")
-    return before, int(number)
+        raise ConfigError(f"{name!r}: after +{kind}: comes how many simulations it looks ahead, as in +{kind}:64")
+    return before, SearchSettings.at_play(int(number), gumbel=kind == "gumbel")
 
 
-def _of_league(name: str, trial: str, wanted: str | None, project: str | Path, search: int) -> Contestant:
+def _of_league(
+    name: str, trial: str, wanted: str | None, project: str | Path, search: SearchSettings | None
+) -> Contestant:
     folder, config = find_league(trial, project=project)
     player = viewed_player(folder, wanted)
     if search:
-        player = dataclasses.replace(player, search=search)
+        player = dataclasses.replace(player, search=search.simulations, gumbel=search.gumbel)
     return contestant_of(player, config, folder, name=name)
 
 
@@ -243,7 +255,7 @@ def contestant_of(player: Player, config: LeagueRunConfig, folder: Path, *, name
     return Contestant(name=name or player.name, game=config.training, open=open_player, teams=teams)
 
 
-def _of_training(name: str, folder: Path, search: int) -> Contestant:
+def _of_training(name: str, folder: Path, search: SearchSettings | None) -> Contestant:
     from ludus.experiment.player import load_player
     from ludus.experiment.saved_config import load_config
 

@@ -68,8 +68,8 @@ def _rules(model: str, game: str, game_args: Mapping[str, Any] | None) -> Rules:
     rules = envs.rules(game, **(game_args or {}))
     if rules is None:
         raise ConfigError(
-            f"the bot {model!r} looks ahead by the rules of a game, and {game} has none: only board games have them, "
-            "board:connect_four for example. Take another bot, such as random"
+            f"the bot {model!r} looks ahead by the rules of a game, and {envs.without_rules(game)}. Take another bot "
+            "here, such as random"
         )
     return rules
 

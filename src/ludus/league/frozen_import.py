@@ -61,6 +61,7 @@ def import_player(
     model: str | None = None,
     sides: Sequence[int] = (),
     search: int = 0,
+    gumbel: bool = False,
 ) -> Player:
     """Add a player in the role `frozen` to a league that runs or not. `model`: what it is called in the pool.
 
@@ -71,7 +72,9 @@ def import_player(
     folder, config = find_league(trial, project=project)
     if config.league.oracle == "exact":
         raise ConfigError(f"the players of {folder.name!r} are tables (oracle=exact): it takes none with a network")
-    player = Player(name, role="frozen", model=model or name, version=0, sides=tuple(sides), search=search)
+    player = Player(
+        name, role="frozen", model=model or name, version=0, sides=tuple(sides), search=search, gumbel=gumbel
+    )
     found = _read(source, project)
     training = config.training
     _expect_fits(found, envs.spec(training.train.env, **training.env_args), folder)

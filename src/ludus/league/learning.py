@@ -43,6 +43,7 @@ class LearningPlayer:
         self.num_resets = 0
         self.seconds = {"play": 0.0, "train": 0.0}
         self.metrics: dict[str, float] = {}
+        self.lag: tuple[float, float] | None = None
         self._parts = parts
         self._store = CheckpointStore(
             parts.folder / "learners" / name / "checkpoints", keep=parts.config.train.keep_checkpoints
@@ -86,6 +87,7 @@ class LearningPlayer:
         """
         began = time.perf_counter()
         collected = None if self._distant is None else self._distant.take(self.name)
+        part = "play" if collected is None else "take"
         if collected is None:
             collected = self._collector.collect(self._learner.version)
         else:
@@ -96,12 +98,14 @@ class LearningPlayer:
         segment = collected.segment
         num_steps = segment.num_active
         if num_steps:
+            lag = self._learner.version - segment.version
+            self.lag = float(lag.mean()), float(lag.max())
             segment = segment if self._experience is None else self._experience.with_past(segment)
             self.metrics = self._learner.update(Sample(segment), progress=progress).metrics
         self._returns.extend(each.total for each in collected.episodes)
         self._lengths.extend(each.length for each in collected.episodes)
         self.num_steps += num_steps
-        self.seconds["play"] += played - began
+        self.seconds[part] = self.seconds.get(part, 0.0) + played - began
         self.seconds["train"] += time.perf_counter() - played
         return num_steps
 

@@ -38,8 +38,9 @@ class TrainingPlayer(Protocol):
 
     name: str
     num_steps: int
-    seconds: dict[str, float]
+    seconds: dict[str, float]  # by part of an update
     metrics: dict[str, float]
+    lag: tuple[float, float] | None  # of what it learnt from last, in versions: mean and largest
 
     @property
     def num_resets(self) -> int: ...

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ludus.data.nest import Nest
 from ludus.errors import ConfigError, DataError
 
-__all__ = ["Payoff", "Record"]
+__all__ = ["ANY_SIDE", "Payoff", "Record"]
 
 ANY_SIDE = -1
 _SCORE = 3  # place in a row of counts
@@ -179,19 +179,27 @@ class Payoff:
 
     def matrix(self, players: Sequence[str]) -> NDArray[np.float64]:
         """`[player, opponent]`: win rates over all sides; 0.5 on the diagonal."""
-        table = self.table(players)
+        return self.results(players)[0]
+
+    def results(self, players: Sequence[str], side: int = ANY_SIDE) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """`[player, opponent]`: win rates and games of the player in one side, or over all; 0.5 on the diagonal."""
+        table = self.table(players, side)
         games = table.sum(-1)
         is_known = (games > 0.0) & (games >= self.min_games)
-        return np.where(is_known, (table[..., 0] + 0.5 * table[..., 1]) / np.where(is_known, games, 1.0), 0.5)
+        points = table[..., 0] + 0.5 * table[..., 1]
+        return np.where(is_known, points / np.where(is_known, games, 1.0), 0.5), games
 
-    def table(self, players: Sequence[str]) -> NDArray[np.float64]:
-        """`[player, opponent]`: wins, draws and losses over all sides."""
+    def table(self, players: Sequence[str], side: int = ANY_SIDE) -> NDArray[np.float64]:
+        """`[player, opponent]`: wins, draws and losses of the player in one side, or over all."""
         where = {player: number for number, player in enumerate(players)}
-        table = np.zeros((len(players), len(players), 3))
-        for one, two in self._counts:
-            if one in where and two in where:
-                table[where[one], where[two]] = self.record(one, two)
-        return table
+        num = len(players)
+        met = [pair for pair in self._counts if pair[0] in where and pair[1] in where]
+        at = np.fromiter((where[one] * num + where[two] for one, two in met), np.intp, len(met))
+        records = (self.record(one, two, side) for one, two in met)
+        flat = np.fromiter(itertools.chain.from_iterable(records), np.float64, _SCORE * len(met))
+        table = np.zeros((num * num, _SCORE))
+        table[at] = flat.reshape(-1, _SCORE)
+        return table.reshape(num, num, _SCORE)
 
     def mean_score(self, player: str, other: str, side: int = ANY_SIDE) -> float:
         """What `player` gets against `other` in one side, or in the mean of those it had; 0 if they never met."""

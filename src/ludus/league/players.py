@@ -55,6 +55,7 @@ class Player:
     sides: tuple[int, ...] = ()  # that it can play; empty: all
     search: int = 0  # simulations of a tree search before each of its moves; 0: none
     num_resets: int = 0  # how often it, or its parent before that snapshot, went back to weights that nobody trained
+    gumbel: bool = False  # by a Gumbel root
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -75,6 +76,10 @@ class Player:
         if self.search and self.role in ("bot", "human"):
             raise ConfigError(
                 f"search={self.search} of the player {self.name!r}: a {self.role} has no network to search with"
+            )
+        if self.gumbel and not self.search:
+            raise ConfigError(
+                f"gumbel of the player {self.name!r} is about its search: give search=64, too, or neither"
             )
         if self.role not in ROLES:
             raise ConfigError(f"role={self.role!r} of the player {self.name!r}: {nearest(self.role, ROLES)}")
@@ -107,6 +112,7 @@ def player_of(nest: Nest) -> Player:
     expect((str, type(None)), model=player.model, parent=player.parent)
     expect((int, type(None)), version=player.version)
     expect(int, step=player.step, search=player.search, num_resets=player.num_resets)
+    expect(bool, gumbel=player.gumbel)
     expect(int, **{f"side_{number}": side for number, side in enumerate(player.sides)})
     return player
 

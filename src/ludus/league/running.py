@@ -11,7 +11,7 @@ import functools
 import logging
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ludus.data.nest import Nest
 from ludus.experiment import status, wiring
 from ludus.experiment.results import RESULT_FILE
 from ludus.launch import Phase
-from ludus.league import code_bots
+from ludus.league import code_bots, league_stats
 from ludus.league.config import LeagueRunConfig
 from ludus.league.folder import FOLDER
 from ludus.league.imported_networks import ImportedNetworks
@@ -33,6 +33,7 @@ from ludus.league.training import LeagueTraining
 from ludus.league.workers import LearnerWorker, MatchWorker
 from ludus.program.program import Program, Resources, RestartPolicy
 from ludus.trial import interrupts
+from ludus.trial.counting import Service
 from ludus.trial.driver import Stage
 from ludus.trial.metrics import LoopMetrics, TrialMetrics
 from ludus.trial.trial import EXPERIMENT, Trial
@@ -41,7 +42,9 @@ from ludus.workers.register import register
 __all__ = ["LEAGUE", "OnProgress", "OnServed", "OnStatus", "TrialLeague", "make_service", "run"]
 
 _LOG = logging.getLogger(__name__)
-LEAGUE = FOLDER  # the node; its worker is league/0
+LEAGUE = FOLDER  # the node
+_WORKER = f"{LEAGUE}/0"
+_EVALUATED = "league/evaluation_games"
 _METRICS_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.5
 _HANG_S = 300.0
@@ -70,20 +73,19 @@ def run(
     one_or_many = _in_one_process if config.league.is_embedded else _in_many
     serve = functools.partial(_serve, port, trial, on_served)
     with trial:
-        result = one_or_many(config, trial, _Progress(config, trial.folder, written, on_progress), on_status, serve)
+        result = one_or_many(config, trial, _Progress(trial.folder, written, on_progress), on_status, serve)
         files.replace_json(trial.folder / RESULT_FILE, result)
     return result
 
 
 class _Progress:
-    """Metrics, about once a second."""
+    """Metrics, about once a second. A disk that is full does not end a league."""
 
-    def __init__(
-        self, config: LeagueRunConfig, folder: Path, written: TrialMetrics, on_progress: OnProgress | None
-    ) -> None:
-        self._began = time.monotonic()
-        self._last = self._began
-        self._metrics = LoopMetrics(written, folder)
+    def __init__(self, folder: Path, written: TrialMetrics, on_progress: OnProgress | None) -> None:
+        self._last = time.monotonic()
+        self._written = written
+        self._folder = folder
+        self._metrics: LoopMetrics | None = None
         self._on_progress = on_progress
 
     def report(self, step: int, values: Callable[[], Mapping[str, float]]) -> None:
@@ -91,6 +93,8 @@ class _Progress:
             return
         self._last = time.monotonic()
         metrics = dict(values())
+        if self._metrics is None:  # a league that goes on has steps already, and keeps its lines up to there
+            self._metrics = LoopMetrics(self._written, self._folder, resume_step=step, raises=False)
         self._metrics.write(step, metrics)
         if self._on_progress is not None:
             self._on_progress(step, metrics)
@@ -106,7 +110,8 @@ def _in_one_process(
     wiring.use_threads(config.training)
     driver = trial.driver
     service = make_service(config, trial.folder)
-    driver.host(service, LEAGUE)
+    counted = Service(prefix=LEAGUE, worker=_WORKER, counts=league_stats.counts, stats=service.stats)
+    driver.host(service, LEAGUE, counted=counted)
     serve()
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(contextlib.closing(open_pool(config, trial.folder)))
@@ -138,7 +143,8 @@ def _in_many(
 ) -> dict[str, Any]:
     driver = trial.driver
     driver.interrupts.install()
-    running = trial.run(_program(config, trial.folder), stage=Stage.TRAINERS)
+    counted = [Service(prefix=LEAGUE, worker=_WORKER, counts=league_stats.counts)]
+    running = trial.run(_program(config, trial.folder), stage=Stage.TRAINERS, counted=counted)
     league = trial.remote(LEAGUE)
     serve()
     step = 0
@@ -146,7 +152,10 @@ def _in_many(
         records = {record.name: record for record in running.workers()}
         learners = [record for name, record in records.items() if name.startswith("learner/")]
         step = max([step, *(int(record.report.get("step", 0)) for record in learners)])
-        progress.report(step, functools.partial(_joined, [record.report for record in learners]))
+        reports = [record.report for record in learners]
+        simulators = [record.report for name, record in records.items() if name.startswith("simulator/")]
+        if any("step" in report for report in reports):  # before that nobody has said how far the league is
+            progress.report(step, functools.partial(metrics_of, reports, simulators))
         busy = next((record for record in learners if record.busy_s >= status.BUSY_AFTER_S), None)
         if busy is not None and on_status is not None:
             on_status(f"{busy.name} {busy.activity}")
@@ -285,16 +294,34 @@ def make_service(config: LeagueRunConfig, folder: Path) -> LeagueService:
     return TrialLeague(config, folder)
 
 
-def _joined(reports: list[Mapping[str, float]]) -> dict[str, float]:
-    """Of several learners: rates and games are added, shares of time are means."""
-    values: dict[str, float] = {}
+def metrics_of(
+    learners: Sequence[Mapping[str, float]], simulators: Sequence[Mapping[str, float]] = ()
+) -> dict[str, float]:
+    """Of the reports of all processes that learn, and of those that play for them."""
+    values = _joined(learners)
+    values.pop("step", None)
+    played = _joined(simulators)
+    if _EVALUATED in values:
+        values[_EVALUATED] += played.get(_EVALUATED, 0.0)
+    played.pop(_EVALUATED, None)
+    return values | {f"simulator/{name}": value for name, value in played.items()}
+
+
+def _joined(reports: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Rates and games are added, shares of time and lags are means; what is a learner's own is in one report."""
+    by_name: dict[str, list[float]] = {}
     for report in reports:
         for name, value in report.items():
-            if name == "step":
-                continue
-            share = value / len(reports) if name.startswith("time/") and name != "time/steps_per_second" else value
-            values[name] = values.get(name, 0.0) + share if name.startswith(("time/", "league/evaluation")) else value
-    return values
+            by_name.setdefault(name, []).append(value)
+    return {name: _join(name, values) for name, values in by_name.items()}
+
+
+def _join(name: str, values: list[float]) -> float:
+    if name == _EVALUATED or name.endswith("_per_second"):
+        return sum(values)
+    if name == "lag/max":
+        return max(values)
+    return sum(values) / len(values) if name.startswith(("time/", "lag/")) else values[-1]
 
 
 def _result(config: LeagueRunConfig, folder: Path, standings: list[Any], promoted: str | None) -> dict[str, Any]:

@@ -68,10 +68,10 @@ class Seats:
     policy: PolicySpec
     game: str
     game_args: Mapping[str, Any] = field(default_factory=dict)
-    search: Callable[[Policy, int], PlayerPolicy] | None = None
+    search: Callable[[Policy, SearchSettings], PlayerPolicy] | None = None
     imported: Callable[[str], Policy | None] = lambda model: None  # `ImportedNetworks.open`
     check_bot: Callable[[str], None] = lambda model: None  # raises `ConfigError` for code that is not to be run
-    _open: collections.OrderedDict[tuple[str, str, int, int], PlayerPolicy] = field(
+    _open: collections.OrderedDict[tuple[str, str, int, int, bool], PlayerPolicy] = field(
         default_factory=collections.OrderedDict
     )
 
@@ -90,7 +90,7 @@ class Seats:
         if player.model is None:
             raise ConfigError(f"{player.name!r} has no model: give it one, or make it a bot such as random")
         version = self.version_of(player)
-        key = (player.model, player.role, version, player.search)
+        key = (player.model, player.role, version, player.search, player.gumbel)
         found = self._open.get(key)
         if found is None:
             found = self._open[key] = self._make(player, version)
@@ -117,7 +117,7 @@ class Seats:
             return cast("PlayerPolicy", policy)
         if self.search is None:
             raise ConfigError(f"{player.name!r} has search={player.search}, and these seats have none: set search=0")
-        return self.search(policy, player.search)
+        return self.search(policy, SearchSettings.at_play(player.search, gumbel=player.gumbel))
 
 
 def version_of(pool: ReadPool, player: Player) -> int:
@@ -130,11 +130,11 @@ def version_of(pool: ReadPool, player: Player) -> int:
     return NO_VERSION if newest is None else newest
 
 
-def search_with(game: str, game_args: Mapping[str, Any]) -> Callable[[Policy, int], PlayerPolicy]:
+def search_with(game: str, game_args: Mapping[str, Any]) -> Callable[[Policy, SearchSettings], PlayerPolicy]:
     """`Seats.search`, by the rules of a game; it raises `ConfigError` where there are none."""
 
-    def make(policy: Policy, simulations: int) -> PlayerPolicy:
-        return SearchPlayer(policy, game, dict(game_args), SearchSettings(simulations=simulations))
+    def make(policy: Policy, settings: SearchSettings) -> PlayerPolicy:
+        return SearchPlayer(policy, game, dict(game_args), settings)
 
     return make
 

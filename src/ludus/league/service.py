@@ -14,7 +14,6 @@ import dataclasses
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,30 +23,21 @@ from ludus.data.record_log import RecordLog
 from ludus.data.rng import restore_rng, save_rng
 from ludus.errors import ConfigError, DataError, LudusError
 from ludus.league.league import Advance, League, LeagueSettings, Match
+from ludus.league.league_stats import LeagueStats
 from ludus.league.log_commands import COMMANDS
+from ludus.league.payoff import ANY_SIDE
 from ludus.league.players import Player, player_of, player_to_nest
 from ludus.league.settings import changed, merged
 from ludus.league.validation import expect, expect_names, expect_number_of_matches, expect_part, result_of
 from ludus.league.view import VIEW_FILE, write_view
 from ludus.workers.register import register
 
-__all__ = ["LeagueService", "LeagueStats"]
+__all__ = ["LeagueService"]
 
 _LOG = logging.getLogger(__name__)
 _VIEW_EVERY_S = 1.0
 _LIVE_TIMEOUTS = 6.0  # a match of a process that still calls is aborted after so many times the others' time-out
 _MOST_SEEN = 1000  # owners whose last call is kept, before those that play nothing are left out
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeagueStats:
-    num_players: int
-    num_learners: int
-    num_in_flight: int
-    num_steps: int  # that all learners have made together
-    num_reported: int  # results that were counted, by this process
-    num_repeated: int  # reports of matches that were not in flight: retried, aborted or unknown
-    num_expired: int  # matches that nobody reported in time
 
 
 class LeagueService:
@@ -447,15 +437,22 @@ class LeagueService:
             ]
 
     @register
-    def payoff(self, names: list[str] | None = None) -> Nest:
-        """`{"players", "win_rate", "games"}`, the last two `[player, opponent]`."""
+    def payoff(self, names: list[str] | None = None, side: int | None = None) -> Nest:
+        """`{"players", "win_rate", "games"}`, the last two `[player, opponent]`: of all sides, or the player's in one.
+
+        Where there are teams, a side is a team's.
+        """
         if names is not None:
             expect_names(names)
+        expect((int, type(None)), side=side)
         with self._lock:
+            num_sides = self.league.teams.num
+            if side is not None and not 0 <= side < num_sides:
+                raise DataError(f"side={side}: results are of the sides 0 to {num_sides - 1}, or of all without one")
             found = [player.name for player in self.league.players if names is None]
             found += [self.league.player(name).name for name in names or ()]
-            games = self.league.payoff.table(found).sum(-1).tolist()
-            return {"players": list(found), "win_rate": self.league.payoff.matrix(found), "games": games}
+            win_rate, games = self.league.payoff.results(found, ANY_SIDE if side is None else side)
+            return {"players": found, "win_rate": win_rate, "games": games.tolist()}
 
     @register
     def mixture(self) -> dict[str, float]:

@@ -11,6 +11,7 @@ has of it. Players come and go in between: a learner that is frozen or removed i
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import logging
 import time
@@ -26,6 +27,7 @@ from ludus.errors import CheckpointError, ConfigError, DataError, LudusError, Re
 from ludus.league.config import LeagueRunConfig
 from ludus.league.distant_collectors import DistantCollectors
 from ludus.league.oracle import PlaysEvaluations, TrainingPlayer, make_oracle
+from ludus.league.pace import Pace
 from ludus.league.players import LEARNING, Player, player_of
 from ludus.league.psro.exact_oracle import MixtureCalls
 from ludus.league.seats import ReadPool
@@ -35,6 +37,7 @@ __all__ = ["LeagueTraining", "Pool", "TrainedLeague"]
 _LOG = logging.getLogger(__name__)
 _FEW_STEPS = 8  # of each env between two looks at what the mixture of PSRO lacks
 _KEPT = 4  # versions of a learner that nobody has taken a snapshot of
+_LAG_WINDOW = 100  # updates
 
 
 class Pool(ReadPool, Protocol):
@@ -99,7 +102,9 @@ class LeagueTraining:
         self._warned: set[str] = set()
         self._checkpointed = time.monotonic()
         self._num_steps_here = 0
-        self._began = time.monotonic()
+        self._seconds = {"publish": 0.0}  # by part of a turn, but for evaluations
+        self._pace = Pace()
+        self._lags: collections.deque[tuple[float, float]] = collections.deque(maxlen=_LAG_WINDOW)
         self.doing = ""
         self.total_steps = int(league.statistics()["num_steps"])  # of all learners of the league
 
@@ -130,6 +135,7 @@ class LeagueTraining:
         found = self._league.next_learner(self._part, self._num_parts)
         if found is None:
             self.total_steps = int(self._league.statistics()["num_steps"])
+            self._note_pace()
             return False
         player = player_of(found)
         self.doing = f"train {player.name}"
@@ -141,6 +147,7 @@ class LeagueTraining:
             _LOG.info("%s was frozen or removed, and learns no more", player.name)
             self._drop(player.name)
         self._evaluate()
+        self._note_pace()
         if time.monotonic() - self._checkpointed >= self._config.training.train.checkpoint_seconds:
             self.checkpoint()
         self.doing = ""
@@ -148,9 +155,17 @@ class LeagueTraining:
 
     def _train(self, player: Player) -> None:
         learner = self._learner(player)
+        before = dict(learner.seconds)
         for _ in range(self._oracle.turn_updates):
-            self._num_steps_here += learner.update(progress=self._progress)
+            num_steps = learner.update(progress=self._progress)
+            self._num_steps_here += num_steps
+            if num_steps and learner.lag is not None:
+                self._lags.append(learner.lag)
+        for part, seconds in learner.seconds.items():
+            self._seconds[part] = self._seconds.get(part, 0.0) + seconds - before.get(part, 0.0)
+        began = time.perf_counter()
         self._publish(learner, player.model or player.name)
+        self._seconds["publish"] += time.perf_counter() - began
 
     def _is_learning(self, name: str) -> bool:
         return any(each["name"] == name and each["role"] in LEARNING for each in self._league.players())
@@ -263,24 +278,24 @@ class LeagueTraining:
 
     # --- what is known
 
+    def _note_pace(self) -> None:
+        evaluated_s = self._evaluated_s + (0.0 if self._evaluations is None else self._evaluations.seconds)
+        self._pace.note({**self._seconds, "evaluate": evaluated_s, "steps_per_second": float(self._num_steps_here)})
+
     def metrics(self) -> dict[str, float]:
-        """By learner: what was measured last."""
+        """By learner what was measured last; of all together, where time goes and how old what they learn from is."""
         values: dict[str, float] = {}
-        for name, learner in self._learners.items():
+        for name, learner in list(self._learners.items()):
             values |= {f"train/{metric}/{name}": value for metric, value in learner.metrics.items()}
             values[f"league/steps/{name}"] = float(learner.num_steps)
             values[f"league/games/{name}"] = float(learner.num_games)
             if (mean := learner.mean_return) is not None:
                 values[f"episode/return/{name}"] = mean
                 values[f"episode/length/{name}"] = float(learner.mean_length or 0.0)
-        evaluated_s = self._evaluated_s + (0.0 if self._evaluations is None else self._evaluations.seconds)
-        parts = {"play": 0.0, "train": 0.0, "evaluate": evaluated_s}
-        for learner in self._learners.values():
-            parts["play"] += learner.seconds["play"]
-            parts["train"] += learner.seconds["train"]
-        total = time.monotonic() - self._began
-        values |= {f"time/{name}": seconds / max(total, 1e-9) for name, seconds in parts.items()}
-        values["time/steps_per_second"] = self._num_steps_here / max(total, 1e-9)
+        values |= {f"time/{name}": rate for name, rate in self._pace.rates().items()}
+        if lags := list(self._lags):
+            values["lag/mean"] = sum(mean for mean, _ in lags) / len(lags)
+            values["lag/max"] = max(most for _, most in lags)
         values["league/evaluation_games"] = float(self.num_evaluated)
         return values
 

@@ -1,7 +1,9 @@
 """What a league shows: standings, who beats whom, ratings over time, the last matches. One JSON file, for pages.
 
     write_view(folder / "view.json", league, game="board:connect_four", stats={})
-    read_view(folder / "view.json")["players"][0]["name"]      # the strongest
+    view = read_view(folder / "view.json")
+    view["players"][0]["name"]                         # the strongest
+    payoff_of(view, side=0)["win_rate"]                # of the players of rows, where they were first
 
 It is written about once a second by the process that keeps the league, and is whole whenever it is read.
 """
@@ -18,9 +20,19 @@ import msgspec
 from ludus import files
 from ludus.errors import ConfigError, DataError
 from ludus.league.league import League
+from ludus.league.payoff import ANY_SIDE, Payoff
 from ludus.league.rating import elo
 
-__all__ = ["VIEW_FILE", "expect_view", "make_view", "read_view", "write_view"]
+__all__ = [
+    "VIEW_FILE",
+    "expect_view",
+    "make_view",
+    "num_sides",
+    "payoff_of",
+    "read_view",
+    "spell_side",
+    "write_view",
+]
 
 VIEW_FILE = "view.json"
 _MOST_POINTS = 20_000  # of all players' histories together
@@ -32,7 +44,6 @@ def make_view(league: League, *, game: str = "", stats: Mapping[str, Any] | None
     standings = league.standings()
     names = [each.player.name for each in standings]
     points = elo(league.payoff, names)
-    games = league.payoff.table(names).sum(-1).round(2).tolist()
     most = max(_LEAST_POINTS, _MOST_POINTS // max(1, len(names)))
     return {
         "time": time.time(),
@@ -51,6 +62,7 @@ def make_view(league: League, *, game: str = "", stats: Mapping[str, Any] | None
                 "sides": list(each.player.sides),
                 "search": each.player.search,
                 "num_resets": each.player.num_resets,
+                "gumbel": each.player.gumbel,
                 "mean": each.rating.mean,
                 "std": each.rating.std,
                 "elo": points[each.player.name].mean,
@@ -60,7 +72,11 @@ def make_view(league: League, *, game: str = "", stats: Mapping[str, Any] | None
             }
             for each in standings
         ],
-        "payoff": {"players": names, "win_rate": league.payoff.matrix(names).round(4).tolist(), "games": games},
+        "payoff": {
+            "players": names,
+            **_results(league.payoff, names, ANY_SIDE),
+            "by_side": [_results(league.payoff, names, side) for side in range(league.teams.num)],
+        },
         "history": {name: _thinned(points, most) for name, points in league.history.items()},
         "recent": [
             {"id": each.id, "players": list(each.players), "games": [list(game) for game in each.games]}
@@ -68,6 +84,33 @@ def make_view(league: League, *, game: str = "", stats: Mapping[str, Any] | None
         ],
         "stats": {**(stats or {}), "num_games": league.num_games},
     }
+
+
+def _results(payoff: Payoff, names: Sequence[str], side: int) -> dict[str, Any]:
+    win_rate, games = payoff.results(names, side)
+    return {"win_rate": win_rate.round(4).tolist(), "games": games.round(2).tolist()}
+
+
+def num_sides(view: Mapping[str, Any]) -> int:
+    """How many sides, or teams, its payoff tells apart; 0 of a view that was written before there were any."""
+    return len(view["payoff"].get("by_side", ()))
+
+
+def payoff_of(view: Mapping[str, Any], side: int | None = None) -> dict[str, Any]:
+    """`players`, and the matrices `win_rate` and `games`: over all sides or, by the player of a row, in one.
+
+    Raises `ConfigError` if the view has no such side.
+    """
+    payoff, num = view["payoff"], num_sides(view)
+    if side is not None and not 0 <= side < num:
+        why = f"sides are 0 to {num - 1}" if num else "they were not kept when this league ran last. Run it again"
+        raise ConfigError(f"there are no results of side {side}: {why}")
+    return {"players": payoff["players"], **(payoff if side is None else {**payoff["by_side"][side], "side": side})}
+
+
+def spell_side(side: int, num: int) -> str:
+    """How a side of `num` is called."""
+    return ("first", "second")[side] if num == 2 else f"side {side}"
 
 
 def _thinned(points: Sequence[tuple[int, float, float]], most: int) -> list[list[float]]:

@@ -16,13 +16,13 @@ from ludus.league.view import VIEW_FILE, expect_view
 
 __all__ = ["viewed_player"]
 
-_FIELDS = ("name", "role", "model", "version", "parent", "step", "sides", "search")
+_FIELDS = ("name", "role", "model", "version", "parent", "step", "sides", "search", "gumbel")
 
 
 def viewed_player(folder: Path, name: str | None = None) -> Player:
     """By its name, or the champion of the league in a trial's folder. Raises `ConfigError` if there is none."""
     view = expect_view(folder / FOLDER / VIEW_FILE)
-    players = [{field: each[field] for field in _FIELDS} for each in view["players"]]
+    players = [{field: each[field] for field in _FIELDS if field in each} for each in view["players"]]
     if name is None:
         found = champion_of([{"player": each} for each in players], view.get("champion"))
         if found is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ludus.league.distant_collectors import DistantCollectors
 from ludus.league.evaluations import Evaluations
 from ludus.league.learning_parts import LearningParts
 from ludus.league.oracle import make_seats
+from ludus.league.pace import Pace
 from ludus.league.pools import open_pool
 from ludus.league.training import LeagueTraining
 from ludus.learn.policies.policy import Policy
@@ -119,6 +121,9 @@ class MatchWorker(Worker):
         self._collectors: dict[str, tuple[Policy, Collector]] = {}
         self._num_collected = 0  # games
         self._num_seeds = 0
+        self._num_steps = 0  # that learners are given
+        self._seconds = {"play": 0.0, "evaluate": 0.0}
+        self._pace = Pace()
         server.register_service(self)
 
     def _start(self) -> None:
@@ -147,6 +152,7 @@ class MatchWorker(Worker):
     @register
     def collect(self, name: str, weights: Nest, version: int) -> Nest:
         """A `Collected` of this learner, by these weights."""
+        began = time.perf_counter()
         found = self._collectors.get(name)
         if found is None:
             policy = Policy(wiring.make_policy_spec(self._config.training, self._parts.env))
@@ -161,7 +167,20 @@ class MatchWorker(Worker):
             collector.close()
             raise
         self._num_collected += collected.num_games
-        return collected.to_nest()
+        self._num_steps += collected.segment.num_active
+        answer = collected.to_nest()
+        self._seconds["play"] += time.perf_counter() - began
+        self._note_pace()
+        return answer
+
+    def _note_pace(self) -> None:
+        games = self._num_collected + self._num_evaluations
+        self._pace.note({**self._seconds, "steps_per_second": self._num_steps, "games_per_second": games})
+
+    @property
+    def _num_evaluations(self) -> int:
+        """Games."""
+        return self._num_evaluated + (0 if self._evaluations is None else self._evaluations.num_games)
 
     def _is_enough(self) -> bool:
         """Whether evaluations have had their share of what was played here; of PSRO, whether its mixture lacks none."""
@@ -170,16 +189,17 @@ class MatchWorker(Worker):
         if not self._num_collected:
             return False
         share = self._config.league.evaluation_share
-        played = self._num_evaluated + (0 if self._evaluations is None else self._evaluations.num_games)
-        return played >= share / (1.0 - share) * self._num_collected
+        return self._num_evaluations >= share / (1.0 - share) * self._num_collected
 
     def _poll(self) -> int:
         assert self._evaluations is not None
+        self._note_pace()  # also when there is nothing to do
         if self._is_enough():
             return 0
         if not self._can_play:
             self._can_play = self._league.can_evaluate()
             return 0
+        began = time.perf_counter()
         try:
             self._evaluations.play()
         except RemoteError:
@@ -189,6 +209,7 @@ class MatchWorker(Worker):
             self._num_evaluated += self._evaluations.num_games
             self._evaluations.close()
             self._evaluations = self._new_evaluations()
+        self._seconds["evaluate"] += time.perf_counter() - began
         return 1
 
     def activity(self, method: str) -> str:
@@ -199,7 +220,12 @@ class MatchWorker(Worker):
         return self._evaluations is not None and (self._evaluations.num_games + self._num_collected > 0 or is_idle)
 
     def report(self) -> Mapping[str, float]:
-        return {} if self._evaluations is None else {"games": float(self._evaluations.num_games)}
+        rates = self._pace.rates()
+        if not rates:
+            return {}
+        shares = {f"time/{part}": rates.pop(part) for part in self._seconds}
+        idle = max(0.0, 1.0 - sum(shares.values()))
+        return {**rates, **shares, "time/idle": idle, "league/evaluation_games": float(self._num_evaluations)}
 
     def _stats(self) -> Mapping[str, Any]:
         return dict(self.report())

@@ -1,23 +1,26 @@
 """Where the time of a training run goes, and which stage holds up the others.
 
     stages = stages_of(values)             # of the last lines of metrics.jsonl
+    simulator_stages(values)               # of a league's simulators, likewise
     find_bottleneck(values, stages)        # the slowest one, and why
 
 A loop says how it shares its time (`time/…`). In one process its stages take turns, so the slowest is the one that
 takes most; a stage's own pace is what the loop would do if it did nothing else. Spread over processes, the loop is the
 trainer's: what it waits for is slower than it is. In rounds (`time/wait`) it waits while simulators step and act, too.
+A league's learners never wait for simulators: while no segment of theirs has come, learners play by themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ludus.page.spell import spell_count
 
-__all__ = ["Bottleneck", "Stage", "find_bottleneck", "stages_of"]
+__all__ = ["Bottleneck", "Stage", "find_bottleneck", "simulator_stages", "stages_of"]
 
 RATE = "time/steps_per_second"
+_SIMULATORS = "simulator/"
 _WAITS = ("wait", "idle")
 _NAMES = {
     "step_envs": "Env steps",
@@ -33,13 +36,14 @@ _NAMES = {
     "evaluate": "Evaluating",
     "other": "Everything else",
 }
+_SIMULATOR_NAMES = {"play": "Playing for learners", "evaluate": "Evaluating", "idle": "Waiting for learners"}
 _ADVICE = {
     "step_envs": "Faster or more envs per process help, or more simulators on other cores.",
     "act": "A smaller network, more envs in one batch, or inference in processes of its own help.",
     "play": "Matches take longer than learning from them: more learner processes help.",
     "read": "The disk or the decoding is slow: datasets in memory help.",
     "draw": "Smaller batches or fewer samples per insert help.",
-    "train": "Fewer epochs, larger minibatches, a smaller network or more trainers help.",
+    "train": "Fewer epochs, larger minibatches, a smaller network or more trainers help (of a league: learners).",
     "publish": "Weights are written too often for their size.",
     "evaluate": "Fewer matches for evaluation help.",
     "take": "The buffer's process is slow.",
@@ -67,14 +71,24 @@ class Bottleneck:
 
 def stages_of(values: Mapping[str, float]) -> list[Stage]:
     """Of the loop that trains; none before it has said anything."""
-    rate = values.get(RATE)
+    return _stages({name: value for name, value in values.items() if name != RATE}, "time/", _NAMES, values.get(RATE))
+
+
+def simulator_stages(values: Mapping[str, float]) -> list[Stage]:
+    """Of a league's simulators, in the mean; none if it has none. Their pace is all simulators' together."""
+    rate = values.get(f"{_SIMULATORS}steps_per_second")
+    found = _stages(values, f"{_SIMULATORS}time/", _SIMULATOR_NAMES, rate)
+    return [stage if stage.key == "play" else replace(stage, pace=None) for stage in found]  # steps are for learners
+
+
+def _stages(values: Mapping[str, float], prefix: str, names: Mapping[str, str], rate: float | None) -> list[Stage]:
     found = []
     for name, share in values.items():
-        key = name.removeprefix("time/")
-        if name == RATE or key == name or not 0.0 <= share <= 1.0:
+        key = name.removeprefix(prefix)
+        if key == name or not 0.0 <= share <= 1.0:
             continue
         is_work = key not in _WAITS and share > 0.005
-        found.append(Stage(key, _NAMES.get(key, key), share, rate / share if rate and is_work else None))
+        found.append(Stage(key, names.get(key, key), share, rate / share if rate and is_work else None))
     return sorted(found, key=lambda stage: -stage.share)
 
 
@@ -89,9 +103,18 @@ def find_bottleneck(values: Mapping[str, float], stages: Sequence[Stage]) -> Bot
     slowest = max((stage for stage in stages if stage.key not in _WAITS), key=lambda stage: stage.share, default=None)
     if slowest is None:
         return None
+    simulators = {stage.key: stage.share for stage in simulator_stages(values)}
+    if simulators and slowest.key == "play":
+        return Bottleneck(
+            "Simulators",
+            f"learners play {slowest.share:.0%} of their time themselves, because no segment of a simulator has come. "
+            "More simulators help.",
+        )
     pace = f" Alone it would do {spell_count(slowest.pace)} steps/s." if slowest.pace else ""
     queued = values.get("count/segments_queued", 0.0) if slowest.key == "train" else 0.0
     more = f", and {queued:.0f} segments wait for it" if queued >= 1 else ""
+    if slowest.key == "train" and simulators.get("idle", 0.0) >= _WAITS_MUCH:
+        more = f", and simulators wait {simulators['idle']:.0%} of theirs"
     reason = f"it takes {slowest.share:.0%} of the loop's time{more}."
     return Bottleneck(slowest.name, f"{reason}{pace} {_ADVICE.get(slowest.key, '')}".strip())
 

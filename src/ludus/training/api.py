@@ -152,15 +152,19 @@ def evaluate(
     env: str | None = None,
     model: str = "policy",
     search: int = 0,
+    gumbel: bool = False,
 ) -> dict[str, Any]:
     """Play episodes with a trial's newest weights, none longer than `max_steps`; `None`: as the trial has it.
 
     `search`: simulations of a tree search before each move, in games that have rules; 0: the policy alone plays.
+    `gumbel`: by Gumbel roots.
     `env_args`, a mapping or its JSON, go over the arguments that the trial's evaluation has: on ALE, unclipped rewards.
     Of several agents each has its `return_mean/AGENT`; where they compete, `vs_random` is the share of games won
     against random play. A trial that was not trained plays a policy that a script made as its `model`, in `env`.
     """
     folder = find(trial, project=project)
+    if gumbel and not search:
+        raise errors.ConfigError("gumbel is about a search: give its simulations, as search=64, too, or neither")
     from ludus.experiment import evaluation, matches
     from ludus.experiment.search_player import SearchPlayer
     from ludus.learn.search.settings import SearchSettings
@@ -174,7 +178,7 @@ def evaluate(
     policy = loaded.policy
     if search:
         game_args = {**config.eval_env_args, **(options["env_args"] or {})}
-        policy = SearchPlayer(policy, config.train.env, game_args, SearchSettings(simulations=search))
+        policy = SearchPlayer(policy, config.train.env, game_args, SearchSettings.at_play(search, gumbel=gumbel))
     played = evaluation.evaluate(policy, config, episodes=episodes, greedy=greedy, **options)
     result = {
         "trial": str(folder.path),

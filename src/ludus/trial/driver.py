@@ -87,6 +87,7 @@ class Driver:
         self._lock = threading.RLock()
         self._started: list[_Started] = []
         self._hosts: dict[str, ServiceHost] = {}
+        self._counted: list[Service] = []  # of what is hosted
         self._buffers: dict[str, services.NamedBuffer] = {}
         self._solver: Solver | None = None
         self._declared: dict[str, dict[str, Any]] = {}  # the settings of each buffer
@@ -120,14 +121,20 @@ class Driver:
             self._save_program()
         return run
 
-    def host(self, service: HostedService, node: str) -> None:
-        """Answer for `service` as worker `node/0`, in a thread of this process, until the trial is closed."""
+    def host(self, service: HostedService, node: str, *, counted: Service | None = None) -> None:
+        """Answer for `service` as worker `node/0`, in a thread of this process, until the trial is closed.
+
+        counted: what of it becomes metrics of the trial, if anything.
+        """
         with self._lock:
             self._expect_open()
             self._expect_free(node)
             host = ServiceHost(service, f"{node}/0", host=self._place.host, here=self._here)
             host.start()
             self._hosts[node] = host
+            if counted is not None:
+                self._counted.append(counted)
+                self._watch_services()
             of = type(service)
             self._nodes[node] = {
                 "name": node,
@@ -166,10 +173,13 @@ class Driver:
             if known is None:
                 folder = self._place.folder.path / "buffers" / name if persist else None
                 buffer = services.buffer(settings, folder)
-                self.host(buffer, f"buffer-{name}")
+                node = f"buffer-{name}"
+                counted = Service(
+                    prefix=f"buffer/{name}", worker=f"{node}/0", counts=buffer_stats.counts, stats=buffer.stats
+                )
+                self.host(buffer, node, counted=counted)
                 self._declared[name] = known = {**settings.resolved(), "persist": persist}
                 self._buffers[name] = buffer
-                self._watch_services()
             for key, value in given.items():
                 if known[key] != value:
                     raise errors.ConfigError(
@@ -222,13 +232,7 @@ class Driver:
 
     def _services(self) -> list[Service]:
         with self._lock:
-            buffers = [
-                Service(
-                    prefix=f"buffer/{name}", worker=f"buffer-{name}/0", counts=buffer_stats.counts, stats=buffer.stats
-                )
-                for name, buffer in self._buffers.items()
-            ]
-            return [*buffers, *(each for one in self._started if not one.run.is_over for each in one.counted)]
+            return [*self._counted, *(each for one in self._started if not one.run.is_over for each in one.counted)]
 
     def _expect_open(self) -> None:
         if self._is_closing:

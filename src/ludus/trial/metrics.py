@@ -226,17 +226,23 @@ class LoopMetrics:
     """Writes as `MetricsWriter` does, by the trial's writer, for a loop in its driver's process."""
 
     def __init__(
-        self, metrics: TrialMetrics, folder: Path, *, resume_step: int | None = None, age_s: float = 0.0
+        self,
+        metrics: TrialMetrics,
+        folder: Path,
+        *,
+        resume_step: int | None = None,
+        age_s: float = 0.0,
+        raises: bool = True,
     ) -> None:
-        """`folder` is the trial's."""
+        """`folder` is the trial's. `raises`: what cannot be written is an `OSError`; else it is warned of."""
         self._metrics = metrics
+        self._raises = raises
         self._loop = {"id": uuid.uuid4().hex, "resume_step": resume_step, "age_s": age_s}
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Raises `OSError` if it cannot be written."""
         for name in values:
             check_name(name)
-        self._metrics.write_loop(self._loop, [(step, values)], raises=True)
+        self._metrics.write_loop(self._loop, [(step, values)], raises=self._raises)
 
     def close(self) -> None:
         """The trial's writer stays open, for what others have; it is closed with the trial."""

@@ -73,6 +73,7 @@ class ExactPlayer:
     mean_return: float | None = None  # it plays no games
     mean_length: float | None = None
     num_games = 0
+    lag: tuple[float, float] | None = None
 
     def __init__(self, name: str, game: TabularGame, league: MixtureCalls, seats: TabularSeats) -> None:
         self.name = name

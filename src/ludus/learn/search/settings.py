@@ -43,6 +43,11 @@ class SearchSettings:
         if self.gumbel and self.noise:
             raise ConfigError("a Gumbel root has noise of its own: set noise=0, or gumbel=no")
 
+    @classmethod
+    def at_play(cls, simulations: int, *, gumbel: bool = False) -> SearchSettings:
+        """Of a player that looks ahead in its games. Without chance, values count more than where a root teaches."""
+        return cls(simulations=simulations, gumbel=gumbel, sharpness=_SHARPNESS_AT_PLAY)
+
     def num_leaves(self, num_games: int) -> int:
         """Leaves of each game in one forward pass."""
         if self.leaves:
@@ -52,4 +57,5 @@ class SearchSettings:
 
 MANY_GAMES = 32
 """Rows of a forward pass that are worth more than what virtual losses spoil."""
+_SHARPNESS_AT_PLAY = 1.0  # with 0.1, as in training, Gumbel roots lose to PUCT's; with 1 they win (decision 27)
 _WAVES = 16  # of a search, at least: later ones know what earlier ones found

@@ -16,7 +16,7 @@ from ludus.page.charts import Series, line_chart
 from ludus.page.frame import note
 from ludus.page.metric_series import Axis, MetricFiles, Metrics, Point
 from ludus.page.spell import spell_age, spell_count
-from ludus.page.stages import RATE, Bottleneck, Stage, find_bottleneck, stages_of
+from ludus.page.stages import RATE, Bottleneck, Stage, find_bottleneck, simulator_stages, stages_of
 from ludus.page.trials import TrialIndex, TrialRow
 from ludus.page.view import View, Visit
 
@@ -25,7 +25,8 @@ __all__ = ["AXES", "VIEW", "behind", "chosen_axis", "options", "spell_return"]
 AXES: Mapping[str, str] = {"steps": "environment steps", "seconds": "seconds of training"}
 _CURVES = {"episode/return": "training", "eval/return": "evaluated"}
 _MOST_AGENTS = 6
-_MEANS = ("time/", "lag/", "model/")  # what jumps from line to line
+_MATCHES = "league/matches_per_second"
+_MEANS = ("time/", "lag/", "model/", "simulator/")  # what jumps from line to line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,8 @@ def build(visit: Visit) -> Node:
             [Series(name, points, look.bands.get(name)) for name, points in look.curves.items()],
             title="Learning curve", x_name=AXES[axis], y_name="return", spell_y=spell_return,
         ),
-        _stages(stages),
+        _stages("Stages", stages),
+        _stages("Simulators", simulator_stages(look.values)),
         h.div(class_="multiples two")[_throughput(look, axis), _lag(look, axis)],
         _buffers(look.values, look.per_second, _replay_capacity(visit.folder)),
         _models(look.values),
@@ -126,6 +128,8 @@ def _numbers(row: TrialRow, values: Mapping[str, float], curves: Mapping[str, li
         if row.status == "running" and is_bounded and values[RATE] > 0:
             left_s = max(0, (row.total_steps or 0) - row.steps) / values[RATE]
             shown.append(("left", spell_age(left_s)))
+    if _MATCHES in values:
+        shown.append(("matches/s", _rate(values[_MATCHES])))
     shown += [(f"return, {name}", spell_return(points[-1][1])) for name, points in curves.items() if points]
     if "evaluated" not in curves and "eval/return" in values:
         shown.append(("return, evaluated", spell_return(values["eval/return"])))
@@ -149,12 +153,12 @@ def _bottleneck(found: Bottleneck | None, row: TrialRow) -> Node:
     )
 
 
-def _stages(stages: list[Stage]) -> Node:
+def _stages(title: str, stages: list[Stage]) -> Node:
     if not stages:
         return None
     worst = stages[0]
     return [
-        h.h2["Stages"],
+        h.h2[title],
         parts.table(
             ("Stage", "Share of time", "Alone, steps/s"),
             [
@@ -166,7 +170,7 @@ def _stages(stages: list[Stage]) -> Node:
                 for stage in stages
                 if stage.share >= 0.0005
             ],
-            label="stages",
+            label=title.lower(),
             numeric=(2,),
         ),
     ]
