@@ -62,20 +62,6 @@ class Merging(gymnasium.Wrapper):
 def make():
     return Merging(gymnasium.make("CartPole-v1"))
 """
-SLOW_ENV = """
-import time
-from pathlib import Path
-import gymnasium
-
-class Slow(gymnasium.Wrapper):
-    def step(self, action):
-        if not Path(__file__).with_name("quick").exists():
-            time.sleep(0.01)
-        return super().step(action)
-
-def make():
-    return Slow(gymnasium.make("CartPole-v1"))
-"""
 OWN_SCRIPT = """
 from pathlib import Path
 
@@ -163,12 +149,6 @@ def train(project: Path, env: str = "CartPole-v1", algorithm: str = "ppo", **mor
     return ludus.train(algorithm, env, project=str(project), trial="t", **{**SMALL, **more})
 
 
-def slow_env(folder: Path) -> str:
-    """An env that is slow until there is a file `quick`."""
-    (folder / "slow.py").write_text(SLOW_ENV)
-    return f"{folder / 'slow.py'}:make"
-
-
 def saved(folder: Path, name: str = "trial.json") -> dict[str, Any]:
     content: dict[str, Any] = json.loads((folder / name).read_text())
     return content
@@ -186,10 +166,10 @@ def test_another_process_joins_a_run_merges_into_it_and_uses_its_policy(tmp_path
         assert done.returncode == 0, done.stderr
         answered.append(done.stdout.strip())
         assert not runs.saved_step(tmp_path / "t"), "its policy can be used before the first checkpoint"
-        (tmp_path / "quick").touch()
+        runs.hurry(tmp_path)
 
-    env = slow_env(tmp_path)
-    run = train(tmp_path, env, on_progress=join, steps=8_000)
+    env = runs.slow_cartpole(tmp_path)
+    run = train(tmp_path, env, on_progress=join, steps=16_000)
     assert answered == ["False (2,) True True"]
     lines = read_metrics(run.trial_dir)
     assert [line["joined"] for line in lines if "joined" in line] == [7.0]
@@ -198,7 +178,7 @@ def test_another_process_joins_a_run_merges_into_it_and_uses_its_policy(tmp_path
     nodes = [node["name"] for node in saved(run.trial_dir, "program.json")["nodes"]]
     assert nodes == ["driver", "simulator", "trainer"]
     assert saved(run.trial_dir)["ended"] == "stopped"
-    assert train(tmp_path / "alone", env, steps=8_000).result["weights_hash"] == run.result["weights_hash"]
+    assert train(tmp_path / "alone", env, steps=16_000).result["weights_hash"] == run.result["weights_hash"]
     with pytest.raises(errors.WorkerError, match="belongs to no trial"):
         trials.current()
 
@@ -236,10 +216,10 @@ def test_one_who_comes_before_it_has_started_waits_and_is_notified_of_its_end(tm
 def test_a_run_inside_a_process_of_another_trial_leaves_that_alone(tmp_path: Path) -> None:
     def merge(step: int, _values: dict[str, float]) -> None:
         ludus.merge("mine", 1.0)
-        (tmp_path / "quick").touch()
+        runs.hurry(tmp_path)
 
     with ludus.init(tmp_path, "mine") as mine:
-        run = train(tmp_path, slow_env(tmp_path), on_progress=merge)
+        run = train(tmp_path, runs.slow_cartpole(tmp_path), on_progress=merge)
         assert trials.current() is mine
         assert ludus.RemoteBuffer("b").push(1) == 1
     assert run.result["steps"] >= 3_000
@@ -296,9 +276,9 @@ def test_no_worker_outlives_a_killed_driver_by_three_seconds(tmp_path: Path) -> 
 
 @pytest.mark.chaos
 def test_a_second_ctrl_c_does_not_wait_for_the_checkpoint(tmp_path: Path) -> None:
-    words = ["train", "ppo", slow_env(tmp_path), "--trial", "t", "--project", str(tmp_path)]
+    words = ["train", "ppo", runs.slow_cartpole(tmp_path), "--trial", "t", "--project", str(tmp_path)]
     for name, value in {**SMALL, "num_envs": 8, "num_steps": 2000, "minibatch_size": 1000}.items():
-        words += [f"--{name.replace('_', '-')}", str(value)]  # a turn takes minutes
+        words += [f"--{name.replace('_', '-')}", str(value)]  # a turn takes more than a minute
     process = subprocess.Popen(
         [sys.executable, "-m", "ludus", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
