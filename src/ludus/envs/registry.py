@@ -6,6 +6,7 @@
 | `ALE/Pong-v5` | `ale` |
 | `envpool:Pong-v5` | `envpool` |
 | `pettingzoo:connect_four_v3`, `mpe2:simple_spread_v3` | `pettingzoo` |
+| `lbforaging:Foraging-8x8-2p-2f-coop-v3`, `rware:rware-tiny-2ag-v2` | `tuple_spaces` |
 | `board:connect_four`, `board:tic_tac_toe` | `boards.named` |
 | `openspiel:kuhn_poker` | `openspiel.named` |
 | `matrix:rps`, `matrix:disc` | `matrix.named` |
@@ -29,6 +30,8 @@ PREFIXES = {
     "envpool": "envpool",
     "pettingzoo": "pettingzoo",
     "mpe2": "pettingzoo",
+    "lbforaging": "tuple_spaces",
+    "rware": "tuple_spaces",
     "board": "boards.named",
     "openspiel": "openspiel.named",
     "matrix": "matrix.named",
