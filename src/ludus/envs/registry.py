@@ -10,6 +10,7 @@
 | `board:connect_four`, `board:tic_tac_toe` | `boards.named` |
 | `openspiel:kuhn_poker` | `openspiel.named` |
 | `matrix:rps`, `matrix:disc` | `matrix.named` |
+| `scenario:repositioning` | `scenarios.named` |
 | `my_module:make_game`, `games/mine.py:make_game` | `function` |
 | `game://127.0.0.1:8000` | `games`: they call; nothing is made |
 """
@@ -35,6 +36,7 @@ PREFIXES = {
     "board": "boards.named",
     "openspiel": "openspiel.named",
     "matrix": "matrix.named",
+    "scenario": "scenarios.named",
 }
 """What may stand before the colon → the adapter; anything else there is a module."""
 
