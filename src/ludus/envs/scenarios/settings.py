@@ -14,12 +14,12 @@ class Settings:
     """The keyword arguments of `scenario:repositioning`."""
 
     num_ticks: int = 120  # of an episode
-    num_containers: int = 1500
-    space: int = 150  # of a vessel, for containers
+    num_containers: int = 1200
+    space: int = 100  # of a vessel, for containers
     orders_per_tick: float = 60.0  # of all ports, on average
     season: int = 40  # ticks, from one high season of a port to its next
     swing: float = 1.0  # how much a season changes: at its height, a port sends exp(swing) of its ordinary share
-    bias: float = 0.4  # how much ports differ all through an episode, as a std of the same
+    bias: float = 0.6  # how much ports differ all through an episode, as a std of the same
     team_share: float = 1.0  # of the team's reward in that of each port; the rest is the port's own
 
     def check(self, name: str) -> None:
