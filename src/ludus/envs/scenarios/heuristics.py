@@ -50,7 +50,8 @@ class Random:
 
     def __call__(self, now: TimeStep) -> NDArray[np.int64]:
         assert now.mask is not None
-        return np.argmax(now.mask * (self._rng.random(now.mask.shape) + 0.01), axis=1)
+        choice: NDArray[np.int64] = np.argmax(now.mask * (self._rng.random(now.mask.shape) + 0.01), axis=1)
+        return choice
 
 
 class StockUp:
@@ -114,7 +115,8 @@ def _nearest(now: TimeStep, wanted: Floats) -> NDArray[np.int64]:
     )
     after = stock - amounts(stock, empties, free, np.arange(NUM_CHOICES)[None])
     distance = np.where(now.mask, np.abs(after - 100 * wanted[:, None]), np.inf)
-    return distance.argmin(axis=1)
+    choice: NDArray[np.int64] = distance.argmin(axis=1)
+    return choice
 
 
 HEURISTICS: dict[str, Callable[[], Chooser]] = {

@@ -190,7 +190,7 @@ class RepositioningVectorEnv:
             going = going[(part.tick < self._settings.num_ticks) & (part.berth < 0).all(axis=1)]
 
     def _show(self, started: NDArray[np.bool_]) -> TimeStep:
-        """Write down what is so now; episodes of `started` envs have just begun."""
+        """Write down what is so now; those of `started` envs are at the beginning of an episode."""
         sim, now, num_ports = self._sim, self._now, self._network.num_ports
         self._over = sim.tick == self._settings.num_ticks
         self._num_ended += int(self._over.sum())
