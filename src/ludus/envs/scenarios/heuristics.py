@@ -57,7 +57,7 @@ class Random:
 class StockUp:
     """`times` what is sent in the next `ticks` (4, 8 or 16) is kept."""
 
-    def __init__(self, *, ticks: int = 8, times: float = 1.5) -> None:
+    def __init__(self, *, ticks: int = 16, times: float = 0.7) -> None:
         self._sent = _SENT[ticks]
         self._times = times
 
@@ -73,7 +73,7 @@ class Fair:
     come to a port with goods count as `goods` of one in its stock, and those that come empty as `coming` of one.
     """
 
-    def __init__(self, *, ticks: int = 16, ahead: float = 0.42, goods: float = 0.25, coming: float = 0.5) -> None:
+    def __init__(self, *, ticks: int = 16, ahead: float = 0.28, goods: float = 0.75, coming: float = 0.75) -> None:
         self._sent = _SENT[ticks]
         self._ahead, self._goods, self._coming = ahead, goods, coming
 

@@ -14,8 +14,8 @@ class Settings:
     """The keyword arguments of `scenario:repositioning`."""
 
     num_ticks: int = 120  # of an episode
-    num_containers: int = 1200
-    space: int = 100  # of a vessel, for containers
+    num_containers: int = 1000
+    space: int = 75  # of a vessel, for containers
     orders_per_tick: float = 60.0  # of all ports, on average
     season: int = 40  # ticks, from one high season of a port to its next
     swing: float = 1.0  # how much a season changes: at its height, a port sends exp(swing) of its ordinary share
