@@ -32,11 +32,13 @@ DOORS = {
         "trial/named/trainer.py",
         "training/api.py",
     },
-    "gymnasium": {"envs/gymnasium.py", "envs/ale.py", "envs/spaces.py"},
+    "gymnasium": {"envs/gymnasium.py", "envs/ale.py", "envs/spaces.py", "envs/tuple_spaces.py"},
     "ale_py": {"envs/ale.py"},
     "envpool": {"envs/envpool.py"},
     "pettingzoo": set(),  # its modules are found by the env's name: `envs/pettingzoo.py`
     "mpe2": set(),
+    "lbforaging": set(),  # by its id: `envs/tuple_spaces.py`
+    "rware": set(),
     "matplotlib": {"experiment/plot.py"},
     "tensorboard": set(),
     "h5py": {"experiment/datasets/minari.py"},

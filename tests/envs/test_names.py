@@ -24,6 +24,8 @@ GAMES = Path(__file__).parent / "games.py"
         ("envpool:Pong-v5", "envpool"),
         ("pettingzoo:connect_four_v3", "pettingzoo"),
         ("mpe2:simple_spread_v3", "pettingzoo"),
+        ("lbforaging:Foraging-8x8-2p-2f-coop-v3", "tuple_spaces"),
+        ("rware:rware-tiny-2ag-v2", "tuple_spaces"),
         ("my_package.games:Chess.make", "function"),
         ("games/mine.py:make", "function"),
     ],
@@ -47,6 +49,8 @@ def test_what_cannot_be_a_name_is_refused(name):
         ("envpol:CartPole-v1", "Did you mean 'envpool'"),
         ("pettingzoo:connect_for_v3", "Did you mean 'connect_four_v3'"),
         ("mpe2:simple_spred_v3", "Did you mean 'simple_spread_v3'"),
+        ("lbforaging:Foraging-8x8-2p-2f-co-op-v3", "Did you mean 'Foraging-8x8-2p-2f-coop-v3'"),
+        ("rware:rware-tiny-2agents-v2", "Did you mean 'rware-tiny-2ag-v2'"),
         ("petingzoo:connect_four_v3", "Did you mean 'pettingzoo'"),
         ("no_such_module:make", "no module 'no_such_module'"),
         (f"{GAMES}:countin", "Did you mean 'counting'"),
@@ -62,7 +66,14 @@ def test_a_misspelt_name_is_answered_with_the_nearest(name, said):
 
 
 def test_arguments_that_the_maker_does_not_take_are_an_error():
-    for name in ("CartPole-v1", "Acrobot-v1", "envpool:CartPole-v1", "mpe2:simple_spread_v3", f"{GAMES}:rounds"):
+    for name in (
+        "CartPole-v1",
+        "Acrobot-v1",
+        "envpool:CartPole-v1",
+        "mpe2:simple_spread_v3",
+        "rware:rware-tiny-2ag-v2",
+        f"{GAMES}:rounds",
+    ):
         with pytest.raises(EnvError, match="no_such_setting"):
             envs.make(name, 1, no_such_setting=1)
 
@@ -101,6 +112,8 @@ def test_spec_tells_without_keeping_anything():
         ("envpool", "envpool:CartPole-v1", "envpool"),
         ("pettingzoo", "pettingzoo:connect_four_v3", "pettingzoo"),
         ("mpe2", "mpe2:simple_spread_v3", "pettingzoo"),
+        ("lbforaging", "lbforaging:Foraging-8x8-2p-2f-coop-v3", "marl"),
+        ("rware", "rware:rware-tiny-2ag-v2", "marl"),
     ],
 )
 def test_a_library_that_is_missing_is_named_with_what_to_install(monkeypatch, library, name, extra):
@@ -115,7 +128,8 @@ def test_a_library_that_is_missing_is_named_with_what_to_install(monkeypatch, li
 def test_importing_envs_imports_no_library():
     code = (
         "import sys, ludus.envs; "
-        "print(sorted({'gymnasium', 'ale_py', 'envpool', 'pettingzoo', 'mpe2', 'torch'} & set(sys.modules)))"
+        "print(sorted({'gymnasium', 'ale_py', 'envpool', 'pettingzoo', 'mpe2', 'lbforaging', 'rware', 'torch'} "
+        "& set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.strip() == "[]"

@@ -35,6 +35,7 @@ def test_all_examples_are_run_here() -> None:
         "own_algorithm",
         "own_environment",
         "own_network",
+        "repositioning",
     }
 
 
@@ -54,6 +55,13 @@ def test_ones_own_model_or_algorithm_takes_less_than_60_lines(name: str) -> None
 )
 def test_it_runs_as_a_script(name: str, message: str, tmp_path: Path) -> None:
     assert message in run(tmp_path, str(EXAMPLES / f"{name}.py"), "--steps", "2500")
+
+
+def test_the_rules_of_repositioning_are_compared(tmp_path: Path) -> None:
+    output = run(tmp_path, str(EXAMPLES / "repositioning.py"), "--episodes", "2", "--settings", '{"num_ticks": 10}')
+    assert [line.split("|")[1].strip() for line in output.splitlines()[2:]] == [
+        "nothing", "random", "stock_up", "fair", "every order",
+    ]  # fmt: skip
 
 
 def test_a_network_is_named_on_the_command_line(tmp_path: Path) -> None:

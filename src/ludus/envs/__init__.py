@@ -1,5 +1,5 @@
-"""Envs by name: Gymnasium, ALE, EnvPool, PettingZoo, MPE2, board games and the user's own, behind one contract:
-`core.VectorEnv`.
+"""Envs by name: Gymnasium, ALE, EnvPool, PettingZoo, MPE2, level-based foraging, robotic warehouses, board games,
+scenarios and the user's own, behind one contract: `core.VectorEnv`.
 
     env = envs.make("CartPole-v1", num_envs=64)
     now = env.reset(seed=1)

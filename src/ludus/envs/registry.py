@@ -6,9 +6,11 @@
 | `ALE/Pong-v5` | `ale` |
 | `envpool:Pong-v5` | `envpool` |
 | `pettingzoo:connect_four_v3`, `mpe2:simple_spread_v3` | `pettingzoo` |
+| `lbforaging:Foraging-8x8-2p-2f-coop-v3`, `rware:rware-tiny-2ag-v2` | `tuple_spaces` |
 | `board:connect_four`, `board:tic_tac_toe` | `boards.named` |
 | `openspiel:kuhn_poker` | `openspiel.named` |
 | `matrix:rps`, `matrix:disc` | `matrix.named` |
+| `scenario:repositioning` | `scenarios.named` |
 | `my_module:make_game`, `games/mine.py:make_game` | `function` |
 | `game://127.0.0.1:8000` | `games`: they call; nothing is made |
 """
@@ -30,9 +32,12 @@ PREFIXES = {
     "envpool": "envpool",
     "pettingzoo": "pettingzoo",
     "mpe2": "pettingzoo",
+    "lbforaging": "tuple_spaces",
+    "rware": "tuple_spaces",
     "board": "boards.named",
     "openspiel": "openspiel.named",
     "matrix": "matrix.named",
+    "scenario": "scenarios.named",
 }
 """What may stand before the colon → the adapter; anything else there is a module."""
 

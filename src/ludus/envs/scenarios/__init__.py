@@ -1,0 +1,1 @@
+"""Small problems of resources: agents that decide when something happens, not at every step."""
