@@ -8,7 +8,7 @@
 | `pettingzoo:connect_four_v3`, `mpe2:simple_spread_v3` | `pettingzoo` |
 | `board:connect_four`, `board:tic_tac_toe` | `boards.named` |
 | `openspiel:kuhn_poker` | `openspiel.named` |
-| `matrix:rps`, `matrix:disc` | `matrix.named` |
+| `matrix:rps`, `matrix:two_step` | `matrix.named` |
 | `my_module:make_game`, `games/mine.py:make_game` | `function` |
 | `game://127.0.0.1:8000` | `games`: they call; nothing is made |
 """
