@@ -59,6 +59,9 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("*CartPole-v*", {"learning_rate": 1e-3}),
         ("*Acrobot-v*", {"learning_rate": 1e-3}),
     ],
+    # Agents that see a part of the env only need state.
+    "vdn": [("*", {"recurrent": "gru"})],
+    "qmix": [("*", {"recurrent": "gru"})],
     "sac": [
         # 5-step targets from all steps so far left the cart drifting on some seeds, at every target entropy tried.
         ("*CartPole-v*", {"n_step": 2, "normalise_obs": True, "tau": 0.01, "batch_size": 128, "updates_per_step": 0.5,
