@@ -41,7 +41,7 @@ class TrainConfig:
 
     algorithm: str = option(
         "ppo",
-        help="ppo, a2c, impala, appo, dqn, apex, r2d2, sac, td3, vdn, qmix, bc, iql, alphazero, "
+        help="ppo, a2c, impala, appo, dqn, apex, r2d2, sac, td3, ippo, mappo, vdn, qmix, bc, iql, alphazero, "
         "or module:Class of your own",
     )
     env: str = option("CartPole-v1", help="the environment's name; see docs/environments.md")

@@ -18,7 +18,7 @@ from ludus.data.spec import ArraySpec
 from ludus.errors import ConfigError
 from ludus.learn.algorithms.registry import algorithm_class
 from ludus.learn.algorithms.replay_learner import Replayed, ReplayLearner
-from ludus.learn.networks.central import TeamReader
+from ludus.learn.networks.central_critic import TeamReader
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.networks.mixer import MonotonicMixer
 from ludus.learn.policies.policy import Policy

@@ -104,10 +104,9 @@ class View:
     targets: dict[str, Any] = field(default_factory=dict)  # of `Algorithm.targets`, or set by a loss that sees time
     segment: Segment | None = None  # of tensors, where minibatches are whole rows
     row: Any = None  # the row of the sample that each step is from, where the sample has keys
-    team_obs: Nest = (
-        None  # of `group` "env": `[N / A, A, ...]` observations as agents have them; not where `needs_time`
-    )
-    global_state: Nest = None  # `[N / A, ...]` of the same envs, if they have one
+    team_obs: Nest = None  # of `group` "env": the observations, `[N / A, A, ...]` or `[T, R / A, A, ...]`
+    global_state: Nest = None  # of the same envs, if they have one
+    networks: Any = None  # those of `Algorithm.networks`
     reduce: Any = None  # sums a tensor over trainer ranks, in place
 
     def mean(self, x: Tensor) -> Tensor:

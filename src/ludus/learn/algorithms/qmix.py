@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ludus.data.nest import Nest
     from ludus.data.segment import Segment
     from ludus.learn.algorithms.algorithm import Networks
-    from ludus.learn.networks.central import Central
+    from ludus.learn.policies.central import Central
     from ludus.learn.policies.normaliser import Normaliser
     from ludus.learn.policies.policy import Policy
 
@@ -46,8 +46,9 @@ class QMIX(VDN[QMIXConfig]):
     moves = ("policy", "mixer")
 
     def networks(self, policy: Policy) -> Networks:
-        from ludus.learn.networks.central import Central, TeamReader  # here, because it loads torch
+        from ludus.learn.networks.central_critic import TeamReader  # here, because it loads torch
         from ludus.learn.networks.mixer import MonotonicMixer
+        from ludus.learn.policies.central import Central
 
         networks, spec, config = super().networks(policy), policy.spec, self.config
         reader = TeamReader(

@@ -22,6 +22,8 @@ _HOMES = {
     "apex": ("apex", "Apex"),
     "r2d2": ("r2d2", "R2D2"),
     "td3": ("td3", "TD3"),
+    "ippo": ("ippo", "IPPO"),
+    "mappo": ("mappo", "MAPPO"),
     "vdn": ("vdn", "VDN"),
     "qmix": ("qmix", "QMIX"),
     "bc": ("bc", "BC"),

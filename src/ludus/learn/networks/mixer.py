@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ludus.data.nest import Nest
-from ludus.learn.networks.central import TeamReader
+from ludus.learn.networks.central_critic import TeamReader
 from ludus.learn.networks.mlp import dense
 
 __all__ = ["MonotonicMixer"]

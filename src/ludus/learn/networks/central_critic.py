@@ -1,11 +1,9 @@
-"""Networks of training alone, which see the whole env: critics, and mixers of the values of its agents.
+"""What sees the whole env in training: a reader of it, and a critic.
 
-    central = Central(Critic(...), global_state=env.global_state, is_normalised=True)
-    seen = central.seen(policy.scaled(obs), global_state) # nests of tensors, with any leading axes
-    value = central.core(seen)                            # `core` reads them by a `TeamReader`, from one axis
+    reader = TeamReader(obs, num_agents=3, global_state=env.global_state)
+    value = CentralCritic(reader, network)(seen)
 
-What they see is the global state of the env, brought to a scale of its own; where it has none, the observations of all
-agents side by side, as the policy scales them.
+What is seen is the global state of the env or, where it has none, the observations of all agents.
 """
 
 from __future__ import annotations
@@ -20,9 +18,8 @@ from ludus.data.nest import Nest
 from ludus.learn.networks.config import NetworkConfig
 from ludus.learn.networks.encoder import Encoder
 from ludus.learn.networks.mlp import MLP, VALUE_GAIN, dense
-from ludus.learn.policies.normaliser import Normaliser
 
-__all__ = ["Central", "CentralCritic", "TeamReader"]
+__all__ = ["CentralCritic", "TeamReader"]
 
 
 class TeamReader(nn.Module):
@@ -39,28 +36,6 @@ class TeamReader(nn.Module):
             return self.encoder(seen)
         num_envs = len(nests.leaves(seen)[0])
         return self.encoder(nests.map(lambda leaf: leaf.flatten(0, 1), seen)).view(num_envs, self.num_features)
-
-
-class Central(nn.Module):
-    """`core` learns, and is what a target network copies; the scale of what it sees is beside it."""
-
-    def __init__(self, core: nn.Module, *, global_state: Nest, is_normalised: bool) -> None:
-        super().__init__()
-        self.core = core
-        self._is_by_agent = global_state is None
-        has_scale = is_normalised and not self._is_by_agent
-        self.normaliser = Normaliser(global_state, NetworkConfig()) if has_scale else None
-
-    def seen(self, obs: Nest, global_state: Nest) -> Nest:
-        """What `core` is given: `obs` `[..., A, ...]` are those of the agents, as the policy has scaled them."""
-        if self._is_by_agent:
-            return obs
-        return global_state if self.normaliser is None else self.normaliser(global_state)
-
-    def rescale_value(self, scale: float, shift: float) -> None:
-        """Values become `scale * value + shift`."""
-        core: Any = self.core
-        core.rescale_value(scale, shift)
 
 
 class CentralCritic(nn.Module):
