@@ -28,7 +28,14 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "teams": (
         "qmix",
         "matrix:two_step",
-        {"steps": 1_000, "sequence_length": 2, "recurrent_size": 8, "updates_per_step": 0.05, "prioritised": True},
+        {
+            "steps": 1_000,
+            "sequence_length": 2,
+            "recurrent": "gru",
+            "recurrent_size": 8,
+            "updates_per_step": 0.05,
+            "prioritised": True,
+        },
     ),
 }
 OTHERS: dict[str, tuple[str, str, dict[str, Any]]] = {
