@@ -40,6 +40,7 @@ def test_a_simulator_of_its_own_plays_for_a_team(algorithm: str, tmp_path: Path)
         trial="t", eval_episodes=2, hidden="8", env_args=env_args, **own,
     )  # fmt: skip
     assert run.result["steps"] >= 300
+    assert "eval_vs_random" not in run.result, "members of a team are no opponents, however different their returns"
     metrics = read_metrics(tmp_path / "t")
     assert any(f"train/{'mixer' if algorithm == 'qmix' else 'critic'}_gradient_norm" in line for line in metrics)
 

@@ -151,6 +151,11 @@ class Config:
         return registry.algorithm_class(self.train.algorithm).learns_from != "segments"
 
     @property
+    def is_cooperative(self) -> bool:
+        """Whether agents learn as a team, so that none of them is anybody's opponent."""
+        return registry.algorithm_class(self.train.algorithm).is_cooperative
+
+    @property
     def is_offline(self) -> bool:
         """Whether nothing is collected: datasets are all there is."""
         default = registry.algorithm_class(self.train.algorithm).default_flow

@@ -43,7 +43,6 @@ class ActorCritic(Algorithm[A]):
 
     Config: ClassVar[type[ActorCriticConfig]] = ActorCriticConfig
     usual_entropy_coef: ClassVar[float] = 0.01
-    is_cooperative: ClassVar[bool] = False  # agents do not learn against each other
 
     @property
     def entropy_coef(self) -> float:

@@ -150,6 +150,7 @@ class Algorithm(Generic[C]):
     default_flow: ClassVar[str] = "sync"
     learns_from: ClassVar[str] = "segments"  # or, from replay: "transitions", "sequences"
     group: ClassVar[str] = "row"  # "env": it learns from the agents of an env together, so their rows stay together
+    is_cooperative: ClassVar[bool] = False  # agents learn to win together: none of them is an opponent
     searches: ClassVar[bool] = False  # a tree search chooses the moves in training: see `search`
     unused: ClassVar[frozenset[str]] = frozenset()  # settings that `Config` inherits and that do nothing: no options
 

@@ -64,6 +64,7 @@ class VDN(QLearning[V]):
 
     Config: ClassVar[type[VDNConfig]] = VDNConfig
     group = "env"
+    is_cooperative = True
     learns_from = "sequences"
     moves: ClassVar[str | tuple[str, ...]] = "policy"  # the networks that its loss is of
 
