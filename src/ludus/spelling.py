@@ -105,7 +105,7 @@ _ABSENT = {
 
 _ALGORITHMS = """
 iqn ddpg trpo tqc crossq redq droq ars es her cql
-marwil dreamer dreamerv3 muzero mappo ippo qmix vdn maddpg ppg pqn reinforce vpg acer acktr
+marwil dreamer dreamerv3 muzero coma maddpg ppg pqn reinforce vpg acer acktr
 """
 OTHER_ALGORITHMS = frozenset(_ALGORITHMS.split())
 """Algorithms that people know by name and that are not here: none of ours is meant by them."""

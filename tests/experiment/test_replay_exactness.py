@@ -25,6 +25,18 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"steps": 1_500, "num_steps": 10, "recurrent_size": 8, "updates_per_step": 0.1},
     ),
     "sac": ("sac", "Pendulum-v1", {"steps": 1_200, "prioritised": True}),
+    "teams": (
+        "qmix",
+        "matrix:two_step",
+        {
+            "steps": 1_000,
+            "sequence_length": 2,
+            "recurrent": "gru",
+            "recurrent_size": 8,
+            "updates_per_step": 0.05,
+            "prioritised": True,
+        },
+    ),
 }
 OTHERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "c51": ("dqn", "CartPole-v1", {"steps": 1_000, "distribution": "c51"}),

@@ -9,7 +9,7 @@
 | `lbforaging:Foraging-8x8-2p-2f-coop-v3`, `rware:rware-tiny-2ag-v2` | `tuple_spaces` |
 | `board:connect_four`, `board:tic_tac_toe` | `boards.named` |
 | `openspiel:kuhn_poker` | `openspiel.named` |
-| `matrix:rps`, `matrix:disc` | `matrix.named` |
+| `matrix:rps`, `matrix:two_step` | `matrix.named` |
 | `scenario:repositioning` | `scenarios.named` |
 | `my_module:make_game`, `games/mine.py:make_game` | `function` |
 | `game://127.0.0.1:8000` | `games`: they call; nothing is made |
@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ludus.core import EnvSpec, Rules, VectorEnv
+from ludus.envs.agent_ids import AgentIds
 from ludus.envs.games import Games, is_game
 from ludus.errors import EnvError
 
@@ -49,10 +50,11 @@ _CLIPPING = {"ale": ("reward_clipping", True), "envpool": ("reward_clip", False)
 _EPISODIC_LIFE = "episodic_life"  # of both: an episode is a life instead of a game
 
 
-def make(name: str, num_envs: int, *, num_threads: int = 1, **kwargs: Any) -> VectorEnv:
+def make(name: str, num_envs: int, *, num_threads: int = 1, agent_ids: bool = False, **kwargs: Any) -> VectorEnv:
     """`num_envs` copies of the env of this name; close them when done.
 
-    `num_threads` is for groups that step in native code (ALE, EnvPool); `kwargs` go to whatever makes the env.
+    `num_threads` is for groups that step in native code (ALE, EnvPool). With `agent_ids` each agent sees which of
+    several it is: see `AgentIds`. `kwargs` go to whatever makes the env.
     Raises `EnvError`, with the nearest names, if there is no such env, and `MissingExtra` if its library is not
     installed.
     """
@@ -60,7 +62,7 @@ def make(name: str, num_envs: int, *, num_threads: int = 1, **kwargs: Any) -> Ve
         raise EnvError(f"{name}: {num_envs} envs on {num_threads} threads cannot be made; at least 1 of each")
     adapter = importlib.import_module(f"ludus.envs.{adapter_of(name)}")
     vector_env: VectorEnv = adapter.make(name, num_envs, num_threads=num_threads, kwargs=kwargs)
-    return vector_env
+    return AgentIds(vector_env) if agent_ids and len(vector_env.spec.agents) > 1 else vector_env
 
 
 def spec(name: str, **kwargs: Any) -> EnvSpec:
@@ -74,13 +76,13 @@ def spec(name: str, **kwargs: Any) -> EnvSpec:
         vector_env.close()
 
 
-def rules(name: str, **kwargs: Any) -> Rules | None:
+def rules(name: str, *, agent_ids: bool = False, **kwargs: Any) -> Rules | None:
     """The rules that envs of this name play by, for a search to look ahead in; `None` if the env has none.
 
-    `kwargs` are those of `make`.
+    `kwargs` are those of `make`. Rules do not show agents which one they are.
     """
     adapter = adapter_of(name)
-    if adapter not in _WITH_RULES:
+    if adapter not in _WITH_RULES or agent_ids:
         return None
     found: Rules | None = importlib.import_module(f"ludus.envs.{adapter}").rules(name, kwargs)
     return found

@@ -40,7 +40,9 @@ class TrainConfig:
     """What to train, for how long, and how spread."""
 
     algorithm: str = option(
-        "ppo", help="ppo, a2c, impala, appo, dqn, apex, r2d2, sac, td3, bc, iql, alphazero, or module:Class of your own"
+        "ppo",
+        help="ppo, a2c, impala, appo, dqn, apex, r2d2, sac, td3, ippo, mappo, vdn, qmix, bc, iql, alphazero, "
+        "or module:Class of your own",
     )
     env: str = option("CartPole-v1", help="the environment's name; see docs/environments.md")
     env_args: str = option("{}", help="further arguments of the environment, as a JSON object")
@@ -114,7 +116,10 @@ class Config:
 
     @property
     def env_args(self) -> dict[str, Any]:
-        return parse_env_args(self.train.env_args, setting="env_args")
+        """Those that the user gave, and `agent_ids` where the algorithm wants them."""
+        given = parse_env_args(self.train.env_args, setting="env_args")
+        wants_ids = getattr(self.algorithm, "agent_ids", False) and not self.is_game
+        return {"agent_ids": True, **given} if wants_ids else given
 
     @property
     def eval_env_args(self) -> dict[str, Any]:
@@ -144,6 +149,11 @@ class Config:
     def is_replay(self) -> bool:
         """Whether the algorithm learns from replay."""
         return registry.algorithm_class(self.train.algorithm).learns_from != "segments"
+
+    @property
+    def is_cooperative(self) -> bool:
+        """Whether agents learn as a team, so that none of them is anybody's opponent."""
+        return registry.algorithm_class(self.train.algorithm).is_cooperative
 
     @property
     def is_offline(self) -> bool:
@@ -202,6 +212,11 @@ class Config:
         if train.dataset and not self.is_replay:
             raise ConfigError(
                 f"dataset={','.join(train.dataset)} is for flow=offline and replay; this run has flow={self.flow}."
+            )
+        if self.is_game and registry.algorithm_class(train.algorithm).group == "env":
+            raise ConfigError(
+                f"{train.algorithm} learns from all agents of an environment together, and a session of a game is one "
+                "agent's. Use ppo or dqn."
             )
         if train.dataset and registry.algorithm_class(train.algorithm).learns_from == "sequences":
             raise ConfigError(

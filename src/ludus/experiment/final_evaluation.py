@@ -62,7 +62,7 @@ def final_evaluation(
         episodes = _affordable(episodes, greedy)
         sampled = evaluate(policy, config, episodes=episodes, seed=seed, greedy=False, **limits)
         result |= _fields("eval_sampled", sampled)
-        if is_competitive(greedy, sampled):
+        if not config.is_cooperative and is_competitive(greedy, sampled):
             result |= _matches(
                 policy,
                 config,

@@ -7,6 +7,19 @@ from typing import Any
 
 __all__ = ["find"]
 
+_MATRIX: dict[str, Any] = {
+    "steps": 3_000, "num_envs": 16, "num_steps": 2, "sequence_length": 2, "min_size": 200, "updates_per_step": 0.15,
+    "epsilon_end": 1.0, "learning_rate": 1e-2, "tau": 0.05,
+}  # fmt: skip
+# An episode has 25 steps, and one in which the next begins: each segment, and each sequence, is one of them.
+_SPREAD: dict[str, Any] = {
+    "recurrent": "gru", "num_envs": 16, "num_steps": 26, "sequence_length": 25, "min_size": 2_000,
+    "updates_per_step": 0.04, "learning_rate": 1e-3, "epsilon_fraction": 0.3,
+}  # fmt: skip
+_SPREAD_ON_POLICY: dict[str, Any] = {
+    "num_envs": 16, "num_steps": 104, "minibatch_size": 832, "num_epochs": 8, "learning_rate": 7e-4,
+}  # fmt: skip
+
 # The first pattern that fits an environment's name counts.
 _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "ppo": [
@@ -59,6 +72,17 @@ _PRESETS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("*CartPole-v*", {"learning_rate": 1e-3}),
         ("*Acrobot-v*", {"learning_rate": 1e-3}),
     ],
+    # Agents that see a part of the env only need state; in matrix games they see all, and explore all moves alike.
+    "vdn": [("matrix:*", _MATRIX), ("*simple_spread_v*", _SPREAD), ("*", {"recurrent": "gru"})],
+    "qmix": [
+        # Its best moves are next to the worst: what is missed is learnt from as it is, what is overrated hardly.
+        ("matrix:climbing", {**_MATRIX, "sequence_length": 1, "pessimism": 0.02, "batch_size": 64}),
+        ("matrix:*", _MATRIX),
+        ("*simple_spread_v*", _SPREAD),
+        ("*", {"recurrent": "gru"}),
+    ],
+    "mappo": [("*simple_spread_v*", _SPREAD_ON_POLICY)],
+    "ippo": [("*simple_spread_v*", _SPREAD_ON_POLICY)],
     "sac": [
         # 5-step targets from all steps so far left the cart drifting on some seeds, at every target entropy tried.
         ("*CartPole-v*", {"n_step": 2, "normalise_obs": True, "tau": 0.01, "batch_size": 128, "updates_per_step": 0.5,

@@ -13,10 +13,12 @@ from ludus.core import EnvSpec
 from ludus.data.nest import Nest
 from ludus.data.rng import restore_rng, save_rng
 from ludus.data.segment import Segment
+from ludus.data.team import joined_spec
 from ludus.data.transitions import Transitions
 from ludus.envs import registry as envs_by_name
 from ludus.errors import ConfigError
 from ludus.experiment.config import Config
+from ludus.learn.algorithms import registry
 from ludus.learn.algorithms.replay_algorithm import ReplayConfig, ReplayItems
 from ludus.learn.algorithms.replay_learner import Replayed, ReplayLearner
 from ludus.services.buffer.limiters import Limiter, MinSize, SamplesPerInsert
@@ -52,15 +54,19 @@ def make_replay(
             f" of each of {config.train.trainers} trainers" if config.train.trainers > 1 else "",
             config.train.steps,
         )
+    kept: dict[str, Any] = {
+        "obs": env.obs,
+        "action": env.action.array,
+        "mask_size": env.action.mask_size if env.has_mask else 0,
+        "state": learner.policy.state_spec if learner.algorithm.learns_from == "sequences" else None,
+    }
+    if learner.algorithm.group == "env":
+        kept = joined_spec(**kept, num_agents=len(env.agents), global_state=env.global_state)
+    else:
+        kept["frame_stack"] = _frame_stack(config)
     return TrainingReplay(
         algorithm,
-        TrajectorySpec(
-            obs=env.obs,
-            action=env.action.array,
-            mask_size=env.action.mask_size if env.has_mask else 0,
-            state=learner.policy.state_spec if learner.algorithm.learns_from == "sequences" else None,
-            frame_stack=_frame_stack(config),
-        ),
+        TrajectorySpec(**kept),
         items,
         segment_steps=segment_steps,
         seed=[config.train.seed, 0x2EB1, rank],
@@ -75,8 +81,10 @@ def check_capacity(config: Config, env: EnvSpec, items: ReplayItems, *, segment_
     capacity, item = algorithm.capacity, items.burn_in + items.length
     if algorithm.min_size > capacity:
         raise ConfigError(f"min_size={algorithm.min_size} is more than capacity={capacity} ever holds.")
-    num_rows = 1 if config.is_game else algorithm.num_envs * len(env.agents)  # a session is one row
-    num_entries = (segment_steps + 1) * num_rows * _frame_stack(config)
+    is_joined = registry.algorithm_class(config.train.algorithm).group == "env"
+    num_rows = algorithm.num_envs * (1 if is_joined else len(env.agents))
+    num_entries = (segment_steps + 1) * (1 if config.is_game else num_rows)  # a session is one row
+    num_entries *= 1 if is_joined else _frame_stack(config)
     if num_entries > capacity:
         raise ConfigError(
             f"capacity={capacity} is too small for what is inserted at once: up to {num_entries} steps, by "
@@ -110,8 +118,8 @@ class TrainingReplay:
         """`segment_steps`: of the segments that are inserted."""
         self._config = config
         self._kind = items.kind
-        # Of sequences, one starts with each row of a segment: there the recurrent state is known.
-        self._steps_per_item = segment_steps if items.kind == "sequence" else 1
+        # Of sequences with a recurrent state, one starts with each row of a segment: there it is known.
+        self._steps_per_item = segment_steps if items.kind == "sequence" and spec.state is not None else 1
         limiter, self._most_at_once = _limiter(config, segment_steps, self._steps_per_item, has_limiter)
         self._rng = np.random.default_rng(seed)
         sampler = Prioritised(exponent=config.priority_exponent) if config.prioritised else Uniform()

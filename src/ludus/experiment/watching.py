@@ -139,7 +139,7 @@ def _make_visible(name: str, env_args: dict[str, Any]) -> Any:
 
 def _env_inside(vector_env: Any) -> Any:
     """The library's environment: the one thing that `core.VectorEnv`, which is for training, does not show."""
-    inside = getattr(vector_env, "_envs", [])
+    inside = getattr(getattr(vector_env, "inside", vector_env), "_envs", [])
     return getattr(inside[0], "_env", None) if inside else None
 
 

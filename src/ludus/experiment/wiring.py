@@ -24,6 +24,7 @@ from ludus import envs, errors
 from ludus import secret as secrets
 from ludus.core import EnvSpec, VectorEnv
 from ludus.data import nest as nests
+from ludus.data.nest import Nest
 from ludus.discovery import names as naming
 from ludus.envs import registry as envs_by_name
 from ludus.experiment.config import Config
@@ -98,8 +99,11 @@ def make_policy_spec(config: Config, env: EnvSpec) -> PolicySpec:
     return make_algorithm(config, len(env.agents)).policy_spec(env, config.network)
 
 
-def make_algorithm(config: Config, num_agents: int) -> Algorithm[Any]:
-    return registry.algorithm_class(config.train.algorithm)(config.algorithm, num_agents=num_agents)
+def make_algorithm(config: Config, num_agents: int, global_state: Nest = None) -> Algorithm[Any]:
+    """`global_state`: the spec of the env's, where the algorithm is to learn."""
+    made = registry.algorithm_class(config.train.algorithm)
+    team = {"global_state": global_state} if made.group == "env" else {}
+    return made(config.algorithm, num_agents=num_agents, **team)
 
 
 def make_groups(config: Config, *, is_remote: bool = False) -> list[VectorEnv]:
@@ -173,9 +177,12 @@ def exponents(config: Config, env: EnvSpec) -> NDArray[np.float32] | None:
     return algorithm.exploration_exponents(max(1, config.num_simulators) * config.algorithm.num_envs * len(env.agents))
 
 
-def make_learner(config: Config, policy: Policy, *, num_agents: int = 1, ranks: Ranks | None = None) -> AnyLearner:
+def make_learner(
+    config: Config, policy: Policy, *, num_agents: int = 1, global_state: Nest = None, ranks: Ranks | None = None
+) -> AnyLearner:
+    """`num_agents` and the spec of the `global_state`: of each env."""
     check_device(config.train.device)
-    algorithm = make_algorithm(config, num_agents)
+    algorithm = make_algorithm(config, num_agents, global_state)
     settings: dict[str, Any] = {"seed": config.train.seed, "ranks": ranks, "device": config.train.device}
     if isinstance(algorithm, ReplayAlgorithm):
         return ReplayLearner(algorithm, policy, **settings)
@@ -233,9 +240,9 @@ def embedded(
     groups = make_groups(config)
     torch.set_num_threads(config.train.threads or _embedded_threads(groups[0].spec))
     policy = Policy(make_policy_spec(config, groups[0].spec), seed=config.train.seed)
-    learner = make_learner(config, policy, num_agents=len(groups[0].spec.agents))
-    simulator = make_simulator(config, groups, policy, seed=config.train.seed)
     agents = groups[0].spec.agents
+    learner = make_learner(config, policy, num_agents=len(agents), global_state=groups[0].spec.global_state)
+    simulator = make_simulator(config, groups, policy, seed=config.train.seed)
     flow: Flow
     if isinstance(learner, ReplayLearner):
         replay = make_replay(config, groups[0].spec, learner, segment_steps=segment_steps(config))
@@ -340,7 +347,9 @@ class TrainerFactory:
         torch.set_num_threads(trainer_threads(config))
         ranks = _join(rank, size, server, config) if size > 1 else None
         policy = Policy(self.policy, seed=config.train.seed)
-        learner = make_learner(config, policy, num_agents=len(self.agents), ranks=ranks)
+        learner = make_learner(
+            config, policy, num_agents=len(self.agents), global_state=self.env.global_state, ranks=ranks
+        )
         is_publisher = rank == 0 and config.num_simulators
         weights = self.make_weights(self.folder) if is_publisher else None
         publish = _publisher(weights) if weights is not None else None

@@ -196,7 +196,7 @@ def evaluate(
     result |= {f"return_mean/{agent}": played.mean_of(row) for row, agent in enumerate(played.agents)}
     few = min(episodes, _NUM_COMPARED)  # played the other way: in a game of many draws one way alone does not tell
     other = evaluation.evaluate(policy, config, episodes=few, greedy=not greedy, warns=False, **options)
-    if matches.is_competitive(played, other):
+    if not config.is_cooperative and matches.is_competitive(played, other):
         against = matches.play_matches(
             policy, None, config, num_agents=num_agents, episodes=episodes, greedy=greedy, **options
         )

@@ -190,8 +190,9 @@ class ReplayFlow:
         collected = self._collect()
         num_steps = 0
         if collected is not None:
-            self._replay.insert(collected.segment, collected.stream)
-            self._learner.observe(collected.segment, collected.stream)
+            prepared = self._learner.algorithm.prepare(collected.segment)
+            self._replay.insert(prepared, collected.stream)
+            self._learner.observe(prepared, collected.stream)
             self._is_changed = True
             num_steps = self._sum(collected.segment.num_env_steps(self._num_agents))
             self._num_steps += num_steps

@@ -27,7 +27,7 @@ class ActorCriticConfig(SegmentConfig):
     value_coef: float = option(0.5, help="weight of the value loss", minimum=0.0)
     entropy_coef: float | None = option(
         None,
-        help="weight of the entropy bonus; none: 0.01, of A2C 0, and 0.05 where several agents learn from each other",
+        help="weight of the entropy bonus; none: 0.01, of A2C 0, and 0.05 where agents learn against each other",
         minimum=0.0,
     )
     normalise_returns: bool = option(True, help="learn values in units of the running std of returns")
@@ -49,7 +49,7 @@ class ActorCritic(Algorithm[A]):
         """As configured, or as fits: without chance, self-play ends where one side always wins, and learns no more."""
         if self.config.entropy_coef is not None:
             return self.config.entropy_coef
-        return _AMONG_AGENTS if self.num_agents > 1 else self.usual_entropy_coef
+        return _AMONG_AGENTS if self.num_agents > 1 and not self.is_cooperative else self.usual_entropy_coef
 
     def policy_spec(self, env: EnvSpec, network: NetworkConfig) -> PolicySpec:
         config = self.config

@@ -17,7 +17,8 @@ One update, as the learner runs it; `networks = algorithm.networks(policy)` was 
     for view in minibatches:                               # of each epoch, in a new order
         for loss in algorithm.losses(view):                # each is stepped before the next one is asked for
             loss.value.backward()
-            optimisers[loss.network].step()
+            for network in loss.networks:
+                optimisers[network].step()
         algorithm.after_step(networks, num_gradient_steps)
 
 Algorithms that learn from replay are `ReplayAlgorithm`s (`replay_algorithm.py`): they are given transitions or
@@ -38,9 +39,11 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ludus.core import EnvSpec
+    from ludus.data.nest import Nest
     from ludus.data.segment import Segment
     from ludus.learn.algorithms.sample import SampleView
     from ludus.learn.networks.config import NetworkConfig
+    from ludus.learn.policies.normaliser import Normaliser
     from ludus.learn.policies.policy import Policy, PolicySpec
     from ludus.learn.search.settings import SearchSettings
 
@@ -82,6 +85,7 @@ class Networks:
 
     policy: Policy  # acts and is published; in `Loss.network` its name is "policy"
     trained: dict[str, nn.Module] = field(default_factory=dict)  # critics, mixers, ...: each has its own optimiser
+    value_model: nn.Module | None = None  # that estimates values, if it is not the policy's; it has `rescale_value`
     targets: dict[str, nn.Module] = field(default_factory=dict)  # without gradients; moved by `Algorithm.after_step`
     workspace: dict[str, Any] = field(default_factory=dict)  # what an algorithm keeps of them; not part of a checkpoint
 
@@ -100,6 +104,9 @@ class View:
     targets: dict[str, Any] = field(default_factory=dict)  # of `Algorithm.targets`, or set by a loss that sees time
     segment: Segment | None = None  # of tensors, where minibatches are whole rows
     row: Any = None  # the row of the sample that each step is from, where the sample has keys
+    team_obs: Nest = None  # of `group` "env": the observations, `[N / A, A, ...]` or `[T, R / A, A, ...]`
+    global_state: Nest = None  # of the same envs, if they have one
+    networks: Any = None  # those of `Algorithm.networks`
     reduce: Any = None  # sums a tensor over trainer ranks, in place
 
     def mean(self, x: Tensor) -> Tensor:
@@ -120,13 +127,19 @@ class View:
 
 
 class Loss(NamedTuple):
-    """What one network descends in one step."""
+    """What one network, or several together, descend in one step."""
 
     value: Any  # a tensor with gradients; a number where `has_gradient`
     metrics: dict[str, Any]  # numbers, or tensors of one element
-    network: str = "policy"  # or one of `Networks.trained`
+    network: str | tuple[str, ...] = (
+        "policy"  # or of `Networks.trained`. Of several, each one's gradient is clipped alone
+    )
     priority: Tensor | None = None  # of each step of the view, for a replay table: its largest is the row's
     has_gradient: bool = False  # from replay only: it is in `.grad` of the network's parameters already
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        return (self.network,) if isinstance(self.network, str) else self.network
 
 
 class Algorithm(Generic[C]):
@@ -136,13 +149,16 @@ class Algorithm(Generic[C]):
     needs_time: ClassVar[bool] = False  # minibatches are whole rows, because the loss looks along time
     default_flow: ClassVar[str] = "sync"
     learns_from: ClassVar[str] = "segments"  # or, from replay: "transitions", "sequences"
+    group: ClassVar[str] = "row"  # "env": it learns from the agents of an env together, so their rows stay together
+    is_cooperative: ClassVar[bool] = False  # agents learn to win together: none of them is an opponent
     searches: ClassVar[bool] = False  # a tree search chooses the moves in training: see `search`
     unused: ClassVar[frozenset[str]] = frozenset()  # settings that `Config` inherits and that do nothing: no options
 
-    def __init__(self, config: C, *, num_agents: int = 1) -> None:
-        """`num_agents`: of each env."""
+    def __init__(self, config: C, *, num_agents: int = 1, global_state: Nest = None) -> None:
+        """`num_agents`: of each env; `global_state`: the spec of its own, if any, for algorithms of `group` "env"."""
         self.config = config
         self.num_agents = num_agents
+        self.global_state = global_state
 
     def policy_spec(self, env: EnvSpec, network: NetworkConfig) -> PolicySpec:
         """The policy that it trains in `env`."""
@@ -157,6 +173,15 @@ class Algorithm(Generic[C]):
     def search(self) -> SearchSettings | None:
         """The tree search that chooses in training, whose policy is `Segment.extra`; `None`: the policy itself does."""
         return None
+
+    def prepare(self, segment: Segment) -> Segment:
+        """What is learnt from, of a segment as it was collected: what replay keeps, or a learner is given."""
+        return segment
+
+    def normalised(self, networks: Networks, segment: Segment) -> Iterator[tuple[Normaliser, Nest]]:
+        """Normalisers, and what each takes in of a prepared segment"""
+        if networks.policy.normaliser is not None:
+            yield networks.policy.normaliser, segment.obs
 
     def targets(self, sample: SampleView) -> dict[str, Tensor]:
         """Tensors `[T, R, ...]` for the losses, computed once for each sample, without gradients.
@@ -174,8 +199,8 @@ class Algorithm(Generic[C]):
 
         `view` is a `View`; of algorithms that learn from replay, a `ReplayView`.
 
-        The parameters of `Loss.network` alone are moved, whatever else the gradient reaches. With several losses
-        `accumulate` must be 1.
+        The parameters of `Loss.network` alone are moved, whatever else the gradient reaches: one network's, or those of
+        several, which one backward pass then moves. With several losses `accumulate` must be 1.
         """
         yield Loss(*self.loss(view))
 

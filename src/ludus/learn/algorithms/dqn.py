@@ -17,7 +17,8 @@ import numpy as np
 
 from ludus.errors import ConfigError
 from ludus.learn.algorithms.algorithm import Loss, Networks
-from ludus.learn.algorithms.replay_algorithm import ReplayAlgorithm, ReplayConfig, ReplayView
+from ludus.learn.algorithms.q_learning import QLearning, QLearningConfig
+from ludus.learn.algorithms.replay_algorithm import ReplayView
 from ludus.learn.ops import value_errors
 from ludus.options import option
 
@@ -37,15 +38,11 @@ _LEAST_PRIORITY = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class DQNConfig(ReplayConfig):
+class DQNConfig(QLearningConfig):
     num_steps: int = option(4, help="steps of each environment between updates", minimum=1)
     batch_size: int = option(128, help="transitions, or sequences, of one gradient step", minimum=1)
-    learning_rate: float = option(5e-4, help="learning rate of Adam", minimum=0.0)
-    anneal: bool = option(True, help="decay the learning rate linearly to zero over the run")
     updates_per_step: float = option(0.25, help="gradient steps for each environment step; 0: no limit", minimum=0.0)
     n_step: int = option(3, help="steps of rewards in a target", minimum=1)
-    tau: float = option(0.02, help="how far target networks move at each gradient step", minimum=0.0, maximum=1.0)
-    double: bool = option(True, help="the network chooses the next action, the target network says what it is worth")
     dueling: bool = option(False, help="values and advantages apart; two towers where observations are vectors")
     distribution: str = option(
         "none", help="learn the distribution of returns instead of its mean", choices=("none", "c51", "qr")
@@ -54,21 +51,12 @@ class DQNConfig(ReplayConfig):
     v_min: float = option(-10.0, help="c51: the least of them, in the scale that is learnt in")
     v_max: float = option(10.0, help="c51: the largest of them")
     num_quantiles: int = option(25, help="qr: quantiles of the return", minimum=1)
-    huber: float = option(1.0, help="errors beyond this count linearly", minimum=1e-6)
-    target_every: int = option(
-        0, help="copy the network to the target network after so many gradient steps; 0: by tau, at each", minimum=0
-    )
-    epsilon_start: float = option(1.0, help="share of random actions in the beginning", minimum=0.0, maximum=1.0)
-    epsilon_end: float = option(0.05, help="share of random actions later on", minimum=0.0, maximum=1.0)
-    epsilon_fraction: float = option(
-        0.1, help="fraction of the run after which epsilon is epsilon_end", minimum=0.0, maximum=1.0
-    )
 
 
 Q = TypeVar("Q", bound=DQNConfig)
 
 
-class DQN(ReplayAlgorithm[Q]):
+class DQN(QLearning[Q]):
     """`networks.targets["target"]` is a copy of the policy's model; observations are scaled by the policy for both.
 
     A model's outputs are the head's: for each choice its value, logits of returns (c51) or quantiles of them (qr).
@@ -94,13 +82,6 @@ class DQN(ReplayAlgorithm[Q]):
 
     def networks(self, policy: Policy) -> Networks:
         return Networks(policy=policy, targets={"target": copy.deepcopy(policy.model)})
-
-    def exploration(self, num_steps: int, progress: float) -> tuple[float, ...]:
-        config = self.config
-        if num_steps < config.min_size:
-            return (1.0,)
-        share = 1.0 if progress >= config.epsilon_fraction else progress / config.epsilon_fraction
-        return (config.epsilon_start + (config.epsilon_end - config.epsilon_start) * share,)
 
     def losses(self, view: ReplayView) -> Iterator[Loss]:
         passes = self._passes(view.networks)
@@ -144,13 +125,7 @@ class DQN(ReplayAlgorithm[Q]):
         yield Loss(view.mean(loss), {"q": view.mean(q)}, priority=priority.detach().clamp(min=_LEAST_PRIORITY))
 
     def after_step(self, networks: Networks, num_steps: int) -> None:
-        from ludus.learn.networks.follow import follow  # here, because it loads torch
-
-        config, target = self.config, networks.targets["target"]
-        if config.target_every == 0:
-            follow(target, networks.policy.model, config.tau)
-        elif num_steps % config.target_every == 0:
-            follow(target, networks.policy.model, 1.0)
+        self.move_target(networks.targets["target"], networks.policy.model, num_steps)
 
     def _outputs(self, model: Any, obs: Nest) -> Tensor:
         """The model's for observations `[B, ...]`, with the value added where they are advantages."""

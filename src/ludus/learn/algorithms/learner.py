@@ -91,8 +91,8 @@ class Learner:
         if self._is_clipped_hard(tally) and "kl" not in tally.sums and "entropy" in tally.sums:
             tally.sums["kl"] += tally.num_minibatches * self._measure_kl(whole)
         # After learning: the next segment is by the new scales, and this one's ratios begin at 1.
-        if self.policy.normaliser is not None:
-            self.policy.normaliser.update(whole.segment.obs, self._reduce)
+        for normaliser, seen in self.algorithm.normalised(self.networks, whole.segment):
+            normaliser.update(seen, self._reduce)
         self._update_value_scale()
         self.version += 1
         priorities = None if tally.priorities is None else tally.priorities.cpu().numpy()
@@ -108,16 +108,18 @@ class Learner:
                         f"{type(self.algorithm).__name__} has several losses, each with a step of its own: gradients "
                         "cannot be accumulated over parts of a minibatch. Set accumulate=1."
                     )
-                optimiser = self._trained.optimisers[loss.network]
+                optimisers = {name: self._trained.optimisers[name] for name in loss.networks}
                 if number == 0:
-                    optimiser.zero_grad()
+                    for optimiser in optimisers.values():
+                        optimiser.zero_grad()
                 loss.value.backward()
                 if view.segment is not None and self.algorithm.needs_time:
                     self._note_targets(view.targets, view.segment.active[:-1])
                 tally.add(loss, view)
                 if number == len(parts) - 1:
-                    prefix = "" if loss.network == "policy" else f"{loss.network}_"
-                    tally.sums[f"{prefix}gradient_norm"] += optimiser.step(self._reduce)
+                    for name, optimiser in optimisers.items():
+                        prefix = "" if name == "policy" else f"{name}_"
+                        tally.sums[f"{prefix}gradient_norm"] += optimiser.step(self._reduce)
         tally.num_minibatches += 1
 
     def _targets(self, whole: SampleView) -> dict[str, torch.Tensor]:
@@ -134,7 +136,8 @@ class Learner:
         def tensor(leaf: Any) -> Any:
             return None if leaf is None else torch.from_numpy(_writable(leaf)).to(self._device, non_blocking=True)
 
-        segment = Segment(**{name: nests.map(tensor, value) for name, value in sample.segment.to_nest().items()})
+        prepared = self.algorithm.prepare(sample.segment)
+        segment = Segment(**{name: nests.map(tensor, value) for name, value in prepared.to_nest().items()})
         if self._config.reward_scale != 1.0:
             segment.reward = segment.reward * self._config.reward_scale
         shift = 0.0
@@ -230,7 +233,8 @@ class Learner:
         targets = torch.cat([target.flatten() for target, _ in self._value_targets])
         active = torch.cat([where.flatten() for _, where in self._value_targets])
         self._value_targets.clear()
-        self._value_scale.update(targets * float(self._value_scale.std), active, self.policy.model, self._reduce)
+        model = self.networks.value_model or self.policy.model
+        self._value_scale.update(targets * float(self._value_scale.std), active, model, self._reduce)
 
     # --- what a checkpoint holds
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ludus.data import nest as nests
 from ludus.errors import ConfigError
 from ludus.learn import ops
+from ludus.learn.algorithms import sequences
 from ludus.learn.algorithms.algorithm import Loss
 from ludus.learn.algorithms.dqn import DQN, DQNConfig
 from ludus.learn.algorithms.replay_algorithm import ReplayItems, ReplayView
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ludus.core import EnvSpec
+    from ludus.data.nest import Nest
     from ludus.data.segment import Segment
     from ludus.learn.networks.config import NetworkConfig
     from ludus.learn.policies.policy import PolicySpec
@@ -68,30 +69,24 @@ class R2D2(DQN[R2D2Config]):
         return ReplayItems(kind="sequence", length=config.sequence_length - config.burn_in, burn_in=config.burn_in)
 
     def losses(self, view: ReplayView) -> Iterator[Loss]:
-        segment, policy = view.segment, view.networks.policy
+        segment, policy, config = view.segment, view.networks.policy, self.config
         assert segment is not None
-        start = min(self.config.burn_in, segment.num_steps - 1)
+        start = min(config.burn_in, segment.num_steps - 1)
         obs = policy.scaled(segment.obs)
         outputs = self._unroll(policy.model, obs, segment, start)
         target = self._targets(view, obs, outputs.detach(), start)
         q = outputs[:-1].gather(-1, segment.action[start:].unsqueeze(-1)).squeeze(-1)
         active = segment.active[start:-1].to(q.dtype)
-        loss = _mean(value_errors.huber(q, target, self.config.huber), active, view)
+        loss = sequences.mean(value_errors.huber(q, target, config.huber), active, view)
         q = q.detach()
-        yield Loss(loss, {"q": _mean(q, active, view)}, priority=self._priority(q - target, active))
+        priority = sequences.priority(q - target, active, config.eta)
+        yield Loss(loss, {"q": sequences.mean(q, active, view)}, priority=priority)
 
-    def _unroll(self, model: Any, obs: Any, segment: Segment, start: int) -> Tensor:
-        """Q-values `[T + 1 - start, B, choices]` from the step `start` on; those before it carry no gradients."""
-        import torch
+    def _unroll(self, model: Any, obs: Nest, segment: Segment, start: int) -> Tensor:
+        """Q-values `[T + 1 - start, B, choices]`."""
+        return self._joined(*sequences.unroll(model, obs, segment.state, segment.first, start))
 
-        state, first = segment.state, segment.first
-        if start:
-            with torch.no_grad():
-                state = model(nests.map(lambda leaf: leaf[:start], obs), state, first[:start])[2]
-        outputs, value, _ = model(nests.map(lambda leaf: leaf[start:], obs), state, first[start:])
-        return self._joined(outputs, value)
-
-    def _targets(self, view: ReplayView, obs: Any, outputs: Tensor, start: int) -> Tensor:
+    def _targets(self, view: ReplayView, obs: Nest, outputs: Tensor, start: int) -> Tensor:
         """Returns of n steps `[T - start, B]`; fewer where the sequence is over."""
         import torch
 
@@ -104,22 +99,8 @@ class R2D2(DQN[R2D2Config]):
             value = of_target.gather(-1, best.unsqueeze(-1)).squeeze(-1)
             if config.rescale:
                 value = value_errors.unscaled(value)
-            first = segment.first.clone()
-            # A sequence that is filled up after its last episode says nowhere else that this one is over.
-            first[2:] |= (segment.terminated | segment.truncated)[:-1]
             target = ops.n_step_returns(
                 segment.reward[start:], value, segment.terminated[start:], segment.truncated[start:],
-                segment.active[start:], first[start:], gamma=config.gamma, n=config.n_step,
+                segment.active[start:], sequences.episode_starts(segment)[start:], gamma=config.gamma, n=config.n_step,
             )  # fmt: skip
             return value_errors.rescaled(target) if config.rescale else target
-
-    def _priority(self, error: Tensor, active: Tensor) -> Tensor:
-        size = error.abs() * active
-        mean = size.sum(0) / active.sum(0).clamp(min=1.0)
-        return self.config.eta * size.amax(0) + (1.0 - self.config.eta) * mean
-
-
-def _mean(x: Tensor, active: Tensor, view: ReplayView) -> Tensor:
-    """Over active steps, by the importance of their rows; this rank's share of it."""
-    weight = active if view.weight is None else active * view.weight
-    return (x * weight).sum() / active.sum().clamp(min=1.0) * view.share

@@ -86,9 +86,12 @@ class ReplayLearner:
         return True
 
     def observe(self, segment: Segment, stream: str) -> None:
-        """Take the scales of what was collected, before it is learnt from. `stream` names who plays."""
-        if self.policy.normaliser is not None:
-            self.policy.normaliser.update(nests.map(self._tensor, segment.obs), self._reduce)
+        """Take the scales of what was collected, as the algorithm prepared it, before it is learnt from.
+
+        `stream` names who plays.
+        """
+        for normaliser, seen in self.algorithm.normalised(self.networks, segment):
+            normaliser.update(nests.map(self._tensor, seen), self._reduce)
         if self._rewards is not None:
             self._rewards.observe(segment, stream)
 
@@ -125,12 +128,12 @@ class ReplayLearner:
         """One minibatch: a step of an optimiser for each loss. Returns the priorities of its rows, if any."""
         priority: torch.Tensor | None = None
         for loss in self.algorithm.losses(view):
-            optimiser = self._trained.optimisers[loss.network]
+            optimisers = [self._trained.optimisers[name] for name in loss.networks]
             if not loss.has_gradient:
-                optimiser.zero_grad()
+                for optimiser in optimisers:
+                    optimiser.zero_grad()
                 loss.value.backward()
-            norm = optimiser.step(self._reduce)
-            _note(sums, loss, norm)
+            _note(sums, loss, [optimiser.step(self._reduce) for optimiser in optimisers])
             if loss.priority is not None:
                 priority = loss.priority.detach()
         self.num_gradient_steps += 1
@@ -226,10 +229,12 @@ class ReplayLearner:
         self.num_gradient_steps = saved["num_gradient_steps"]
 
 
-def _note(sums: dict[str, float], loss: Loss, norm: float) -> None:
-    prefix = "" if loss.network == "policy" else f"{loss.network}_"
-    sums[f"{prefix}loss"] += _number(loss.value)
-    sums[f"{prefix}gradient_norm"] += norm
+def _note(sums: dict[str, float], loss: Loss, norms: list[float]) -> None:
+    """A loss of several networks is that of the first."""
+    prefixes = ["" if name == "policy" else f"{name}_" for name in loss.networks]
+    sums[f"{prefixes[0]}loss"] += _number(loss.value)
+    for prefix, norm in zip(prefixes, norms, strict=True):
+        sums[f"{prefix}gradient_norm"] += norm
     for name, metric in loss.metrics.items():
         sums[name] += _number(metric)
 
