@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo browser pictures test quick check bench learn chaos mutants clean peers peers-train peers-gateway peers-replay peers-offpolicy
+.PHONY: setup protos demo browser pictures test quick check bench learn chaos mutants clean peers peers-train peers-gateway peers-replay peers-offpolicy
 
 setup: $(STAMP)
 
@@ -19,6 +19,10 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --disable-pip-version-check -e '.[dev]'
 	touch $@
 	@echo "$(VENV) is ready."
+
+# Messages and stubs of all .proto files. They are in the repository, and a test fails when they are stale.
+protos: setup
+	$(BIN)/python -m ludus.grpc.generate src examples
 
 demo: setup
 	$(BIN)/ludus demo
