@@ -33,7 +33,6 @@ from ludus.rpc.address import is_loopback
 __all__ = ["GrpcLimits", "GrpcOptions", "GrpcServer", "GrpcStats", "Refusal"]
 
 _LOG = logging.getLogger(__name__)
-_MAX_DETAILS = 2000
 _HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 Metadata = Iterable[tuple[str, Any]]
 RawMethod = Callable[[bytes, Any], Awaitable[bytes]]
@@ -350,7 +349,7 @@ class _Call:
         if not isinstance(error, errors.LudusError):
             _LOG.error("%s failed", self._name, exc_info=error)
         details = f"{type(error).__name__}: {error}"
-        await context.abort(status.status_of(error), details[:_MAX_DETAILS], status.trailing(error))
+        await context.abort(status.status_of(error), status.clip(details), status.trailing(error))
 
 
 def _method_of(handler: grpc.RpcMethodHandler) -> Callable[..., Any]:

@@ -16,10 +16,13 @@ from ludus import errors
 from ludus.grpc.protos.messages_pb2 import Failure
 from ludus.rpc import failures, messages
 
-__all__ = ["FAILURE_KEY", "error_of", "status_of", "trailing"]
+__all__ = ["FAILURE_KEY", "clip", "error_of", "status_of", "trailing"]
 
 FAILURE_KEY = "ludus-failure-bin"
-_MAX_TEXT = 2000  # of what is in a header; the traceback loses its beginning
+# What a failed call ends with is metadata, of which a client takes 8 KiB; coded it grows by a third, details by three.
+_DETAIL_BYTES = 600
+_MESSAGE_BYTES = 1000
+_TRACEBACK_BYTES = 2500
 _CODES: tuple[tuple[type[BaseException], grpc.StatusCode], ...] = (  # the first that fits
     (errors.DataError, grpc.StatusCode.INVALID_ARGUMENT),
     (errors.ConfigError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -54,8 +57,14 @@ def status_of(error: BaseException) -> grpc.StatusCode:
 def trailing(error: BaseException) -> tuple[tuple[str, bytes], ...]:
     """The metadata that a failed call ends with."""
     failure = failures.describe(error, seq=0, load=0)
-    message = Failure(type=failure.kind, message=failure.message[:_MAX_TEXT], traceback=failure.traceback[-_MAX_TEXT:])
+    traceback = failure.traceback.encode(errors="replace")[-_TRACEBACK_BYTES:].decode(errors="ignore")
+    message = Failure(type=failure.kind, message=clip(failure.message, _MESSAGE_BYTES), traceback=traceback)
     return ((FAILURE_KEY, message.SerializeToString()),)
+
+
+def clip(text: str, num_bytes: int = _DETAIL_BYTES) -> str:
+    """Text as it may be in the details or the metadata of a status."""
+    return text.encode(errors="replace")[:num_bytes].decode(errors="ignore")
 
 
 def error_of(call: Any, *, where: object) -> errors.LudusError:
@@ -64,6 +73,8 @@ def error_of(call: Any, *, where: object) -> errors.LudusError:
     if failure is not None:
         return failures.revive(messages.Failure(0, 0, failure.type, failure.message, failure.traceback))
     code, details = call.code(), call.details() or ""
+    if code is grpc.StatusCode.CANCELLED:  # not by the caller, who would have another exception
+        return errors.OutcomeUnknown(f"{where} cancelled the call, which may have run: {details}")
     if code is grpc.StatusCode.UNAVAILABLE:
         if any(words in details for words in _NOT_CONNECTED):
             return errors.Unreachable(f"nothing answers at {where}: {details}. Is the server up, and is this its port?")
