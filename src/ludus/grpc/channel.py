@@ -41,6 +41,9 @@ def _open(kind: Any, address: GrpcAddress, ca: str | Path | None, max_message_by
         ("grpc.max_send_message_length", -1),
         ("grpc.use_local_subchannel_pool", 1),  # a connection of its own
         ("grpc.enable_retries", 0),  # who repeats a call knows whether it may
+        ("grpc.initial_reconnect_backoff_ms", 50),  # a worker is started again within a moment
+        ("grpc.min_reconnect_backoff_ms", 50),
+        ("grpc.max_reconnect_backoff_ms", 1000),
     ]
     if not address.is_tls:
         return kind.insecure_channel(address.target, options=options)
