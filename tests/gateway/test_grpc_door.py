@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
 import re
+import shutil
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +38,7 @@ from ludus.grpc.protos.game_pb2_grpc import GameServiceStub
 from ludus.grpc.protos.messages_pb2 import Problem
 from ludus.testing.gateways import CountingActor, EchoActor, ServedUrl, serving
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
 
 
 class SlowActor(CountingActor):
@@ -215,7 +219,7 @@ def test_a_long_detail_is_cut_so_that_a_client_takes_the_metadata() -> None:
 
 
 def test_every_code_has_the_status_that_the_page_says() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| (\w+|–) \|", (DOCS / "protocol.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| (\w+|–) \|", (ROOT / "docs" / "protocol.md").read_text(), re.MULTILINE)
     assert {code for code, _, _ in rows} == set(PROBLEMS)
     assert {code: status for code, _, status in rows if status != "–"} == {
         code: status.name for code, status in wire.STATUSES.items()
@@ -476,6 +480,56 @@ def test_a_client_keeps_deadlines_and_reports_problems_as_that_of_http_does() ->
         assert game.stateless(b"s") == b"1:s"
     with pytest.raises(errors.Unreachable, match="Is the server up"), GrpcGameClient(url.grpc, retries=1) as game:
         game.start()
+
+
+# --- another language
+
+
+class Balancing(EchoActor):
+    """Answers CartPole as `ludus serve` does, by the rule that pushes to where the pole falls."""
+
+    def start(self, session: Any, data: bytes) -> bytes:
+        return b""
+
+    def tick(self, data: bytes) -> bytes:
+        _, _, angle, turn = json.loads(data)
+        return json.dumps({"action": int(angle + turn > 0)}).encode()
+
+
+@pytest.fixture(scope="module")
+def javascript(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The client of clients/js-grpc with its libraries: those of `make js`, or its own."""
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        pytest.skip("there is no npm; it installs what the JavaScript client needs")
+    folder = tmp_path_factory.mktemp("js") / "client"
+    shutil.copytree(ROOT / "clients" / "js-grpc", folder)
+    made = ROOT / ".js-grpc" / "node_modules"
+    if made.is_dir():
+        (folder / "node_modules").symlink_to(made)
+        return folder
+    words = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode:
+        pytest.skip(f"npm cannot install what the JavaScript client needs: {done.stderr[-500:]}")
+    return folder
+
+
+def play_cartpole(folder: Path, where: str, *words: str, token: str = "") -> subprocess.CompletedProcess[str]:
+    command = ["node", "cartpole.mjs", where.removeprefix("grpc://"), "pole", *(words or ("300",)), str(ROOT / "src")]
+    env = {**os.environ, "LUDUS_TOKEN": token}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_client_in_javascript_plays_cartpole_though_its_connection_is_cut(javascript: Path) -> None:
+    with serving(Balancing, grpc_port=0, token="T") as url:
+        with Cutting(int(url.grpc.rpartition(":")[2]), after=4000) as proxy:
+            done = play_cartpole(javascript, proxy.url, token="T")
+            assert (done.stdout, done.stderr) == ("balanced for 300 steps\n", "")
+            assert proxy.num_cuts > 1
+        stats = url.call(url.gateway.stats)
+        assert (stats["ended"], stats["num_steps"]) == ({"asked": 1}, 301)
+        refused = play_cartpole(javascript, url.grpc, token="wrong")
+        assert (refused.stdout, refused.returncode) == ("error unauthorised\n", 1)
 
 
 def test_without_a_grpc_port_there_is_no_door() -> None:

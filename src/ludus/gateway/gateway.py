@@ -169,8 +169,17 @@ class Gateway:
                 answer_ask=self.answer_ask,
             )
             await self._ring.start(self.sessions, self.auth)
-        for door in self._doors:
-            await door.open(self)
+        opened: list[Door] = []
+        try:
+            for door in self._doors:
+                await door.open(self)
+                opened.append(door)
+        except BaseException:
+            for door in opened:
+                await door.close()
+            if self._ring is not None:
+                await self._ring.close()
+            raise
         self.port = self.http.port
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
         self.is_ready = True

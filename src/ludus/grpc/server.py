@@ -12,9 +12,12 @@ message that cannot be parsed is INVALID_ARGUMENT. What a method raises is a sta
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import inspect
 import logging
+import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -187,8 +190,8 @@ class GrpcServer:
                 if credentials is None
                 else server.add_secure_port(address, credentials)
             )
-        except RuntimeError as error:
-            raise OSError(f"cannot listen on {address}: {error}") from None
+        except RuntimeError:
+            raise _why_not(options) from None
         await server.start()
         self._server, self._port = server, bound
 
@@ -364,6 +367,17 @@ def _by_context(stream: RawStream) -> Callable[[Any, Any], Awaitable[None]]:
         await stream(context)
 
     return behaviour
+
+
+def _why_not(options: GrpcOptions) -> OSError:
+    """The reason why nothing can listen there, which grpc does not give."""
+    number, why = errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)
+    with socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET) as probe:
+        try:
+            probe.bind((options.host, options.port))
+        except OSError as error:
+            number, why = error.errno or number, error.strerror or why
+    return OSError(number, f"cannot listen on {options.host}:{options.port}: {why}")
 
 
 def _credentials(options: GrpcOptions) -> grpc.ServerCredentials:
