@@ -10,6 +10,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -530,6 +531,11 @@ def test_a_client_in_javascript_plays_cartpole_though_its_connection_is_cut(java
         assert (stats["ended"], stats["num_steps"]) == ({"asked": 1}, 301)
         refused = play_cartpole(javascript, url.grpc, token="wrong")
         assert (refused.stdout, refused.returncode) == ("error unauthorised\n", 1)
+
+
+def test_a_gateway_without_the_door_does_not_import_grpc() -> None:
+    code = "import sys, ludus.gateway.service, ludus.launch.template; sys.exit('grpc' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=300, check=False).returncode == 0
 
 
 def test_without_a_grpc_port_there_is_no_door() -> None:

@@ -119,10 +119,8 @@ class GrpcSubject(Subject):
         finally:
             channel.close()
 
-    def services(self) -> list[str] | None:
-        """Those that reflection lists; `None` if that is only for others."""
-        if self.settings.secret is not None and self.settings.token is None:
-            return None
+    def services(self) -> list[str]:
+        """Those that reflection lists."""
         channel = self.open()
         try:
             return services_of(channel, bearer(self.settings.token), timeout_s=self.settings.timeout_s)
