@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo browser pictures test quick check bench learn chaos mutants clean peers peers-train peers-gateway peers-replay peers-offpolicy
+.PHONY: setup protos demo browser js pictures test quick check bench learn chaos mutants clean peers peers-train peers-gateway peers-replay peers-offpolicy
 
 setup: $(STAMP)
 
@@ -19,6 +19,10 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --disable-pip-version-check -e '.[dev]'
 	touch $@
 	@echo "$(VENV) is ready."
+
+# Messages and stubs of all .proto files. They are in the repository, and a test fails when they are stale.
+protos: setup
+	$(BIN)/python -m ludus.grpc.generate src examples
 
 demo: setup
 	$(BIN)/ludus demo
@@ -38,11 +42,20 @@ browser:
 	      chromium fonts-dejavu-core; } >/dev/null || echo "Chromium could not be installed; its tests are skipped"; \
 	  else echo "There is no Chromium: the browser tests of the page are skipped. Install it: apt-get install chromium"; fi; }
 
+# The client of clients/js-grpc is tested with the libraries of npm. Where these cannot be had, that test is skipped.
+js:
+	@command -v npm >/dev/null 2>&1 && $(MAKE) -s .js-grpc/.ready || echo "There is no npm: the JavaScript client of gRPC is not tested"
+
+.js-grpc/.ready: clients/js-grpc/package.json
+	mkdir -p $(@D) && cp $< $(@D)
+	cd $(@D) && npm install --silent --no-audit --no-fund --ignore-scripts >/dev/null || echo "npm cannot install what the JavaScript client of gRPC needs"
+	touch $@
+
 # What docs/page.md shows.
 pictures: setup browser
 	LUDUS_PICTURES=docs $(BIN)/pytest -q -n 0 tests/page/test_browser.py
 
-test: check browser
+test: check browser js
 	$(BIN)/pytest -q -n 4 --dist worksteal --durations=15 --cov --cov-report=
 	@echo "branch coverage of src, without what tests start as processes: $$($(BIN)/coverage report --format=total) %"
 
@@ -109,4 +122,4 @@ learn: setup
 	$(BIN)/python benchmarks/learn.py --jobs 2
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(PEERS)-sb3 $(PEERS)-sf $(PEERS)-rllib $(PEERS)-gateway $(PEERS)-reverb $(PEERS)-replay $(PEERS)-sbx .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .import_linter_cache build dist
+	rm -rf $(VENV) .js-grpc $(PEERS) $(PEERS)-sb3 $(PEERS)-sf $(PEERS)-rllib $(PEERS)-gateway $(PEERS)-reverb $(PEERS)-replay $(PEERS)-sbx .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .import_linter_cache build dist

@@ -16,6 +16,11 @@ import ludus
 SRC = Path(ludus.__file__).parent
 DOORS = {
     "zmq": {"rpc/zmq.py"},
+    "grpc": {"grpc/"},
+    "grpc_health": {"grpc/"},
+    "grpc_reflection": {"grpc/"},
+    "grpc_tools": {"grpc/"},
+    "google": {"grpc/"},
     "redis": {"redis_server.py"},
     "xxhash": {"models/pools/redis_pool.py"},
     "ray": {"launch/ray_engine.py"},

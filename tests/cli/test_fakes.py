@@ -21,7 +21,7 @@ from ludus.testing.gateways import CountingActor, serving
 
 @contextmanager
 def fake_actor(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process, and the url that it prints."""
+    """A process, and the url that it prints; with a gRPC port the whole line."""
     process = subprocess.Popen(
         [sys.executable, "-m", "ludus.cli.main", "fake-actor", "--port", "0", *words],
         stdout=subprocess.PIPE,
@@ -32,7 +32,7 @@ def fake_actor(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert "/step answers" in line, line
-        yield process, line.split("/step")[0]
+        yield process, line.rstrip() if "--grpc-port" in words else line.split("/step")[0]
     finally:
         process.kill()
         process.communicate(timeout=300)
@@ -105,6 +105,8 @@ def test_a_number_of_games_that_is_none_is_refused(games: str, capsys: pytest.Ca
         "fake-game --token schlüssel",
         "conformance --url http://h:99999",
         "conformance --ca /no/such/file",
+        "conformance grpc://h",
+        "conformance grpcs://h:1 --ca /no/such/file",
         "conformance --lease-s nan",
     ],
 )
@@ -120,7 +122,17 @@ def test_a_port_that_is_taken_is_reported(capsys: pytest.CaptureFixture[str]) ->
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["fake-actor", "--port", str(port), "--seconds", "0.1"]) == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+        assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+        assert main(["fake-actor", "--port", "0", "--grpc-port", str(port), "--seconds", "0.1"]) == 2
+        assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
+
+
+def test_a_fake_actor_is_called_by_grpc_and_found_to_conform(capsys: pytest.CaptureFixture[str]) -> None:
+    with fake_actor("--echo", "--grpc-port", "0", "--token", "T") as (_process, line):
+        url = f"grpc://{line.rpartition('grpc://')[2].split(';')[0]}"
+        assert main(["conformance", url, "--token", "T"]) == 0, capsys.readouterr().out
+        assert main(["conformance", url, "--url", url]) == 2
+    assert "given twice" in capsys.readouterr().err
 
 
 def test_an_open_host_needs_a_token(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ from ludus.data.spec import ArraySpec
 from ludus.errors import ConfigError
 from ludus.experiment.step_bodies import decode_body, observation
 from ludus.gateway.client import GameClient, GameError
+from ludus.gateway.grpc.client import GrpcGameClient
 from ludus.models.versions.store import VersionStore
 from ludus.serving import promotion
 from ludus.serving.example_request import example_curl
@@ -142,12 +143,15 @@ def test_a_trained_trial_is_served_promoted_rolled_back_and_played_again(tmp_pat
     assert main(["serve", str(folder), "--port", "0", "--version", "999"]) == 2
     assert "no version '999'" in capsys.readouterr().err
 
+    said = {}
+
     def serve(*more):
         words = [sys.executable, "-m", "ludus.cli.main", "serve", str(folder), "--port", "0", "--json", *more]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         report = process.stdout.readline()
         assert report, "it did not come up"
-        return process, json.loads(report)["url"]
+        said.update(json.loads(report))
+        return process, said["url"]
 
     process, url = serve("--record")
     try:
@@ -180,10 +184,15 @@ def test_a_trained_trial_is_served_promoted_rolled_back_and_played_again(tmp_pat
     ludus.trial.current.current().close()
 
     store.tag("policy", "candidate", 1)
-    process, url = serve("--canary", "candidate=25%")
+    process, url = serve("--canary", "candidate=25%", "--grpc-port", "0")
     try:
         played = [play(url, f"n{number}", steps=1)[0] for number in range(8)]
         assert (played.count(0), played.count(1)) == (6, 2)
+        with GrpcGameClient(said["grpc_url"]) as game:
+            game.start(version=1)
+            assert json.loads(game.tick(b"[0, 0, 0, 0]"))["action"] in (0, 1)
+            assert game.versions == {"policy": 1}
+            game.end()
     finally:
         assert interrupted(process) == 0
 

@@ -105,12 +105,12 @@ def test_an_address_is_a_host_and_a_port(name: str) -> None:
 def test_a_configuration_holds_all_of_it_and_needs_no_file_afterwards(tmp_path: Path) -> None:
     path = tmp_path / "game.json"
     path.write_text(json.dumps(SPEC))
-    config = configs.resolve("ppo", NAME, {"spec": str(path), "env_args": '{"lease_s": 5}'})
+    config = configs.resolve("ppo", NAME, {"spec": str(path), "env_args": '{"lease_s": 5, "grpc_port": 8001}'})
     path.unlink()
     again = configs.Config.from_json(json.loads(json.dumps(config.to_json())))
     games = again.games
     assert games is not None
-    assert (games.spec, games.lease_s) == (Games(port=8000, **SPEC).spec, 5)
+    assert (games.spec, games.lease_s, games.grpc_port) == (Games(port=8000, **SPEC).spec, 5, 8001)
     assert envs.spec(again.train.env, **again.env_args) == games.spec
     assert (again.flow, again.num_simulators, again.is_embedded) == ("async", 1, False)
 
@@ -132,6 +132,7 @@ def test_from_python_games_are_given_where_an_environment_is() -> None:
         ({"stop_at_return": 5.0}, "stop_at_return=5.0 "),
         ({"env_args": '{"leese_s": 5}'}, "Did you mean 'lease_s'"),
         ({"env_args": '{"lease_s": 0}'}, "lease_s must be a number above 0"),
+        ({"env_args": '{"grpc_port": 0}'}, "grpc_port must be a number from 1 to 65535"),
     ],
 )
 def test_settings_that_do_not_go_with_games_are_refused(settings: dict[str, Any], message: str) -> None:

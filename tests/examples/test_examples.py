@@ -31,6 +31,7 @@ def ludus(folder: Path, *words: str) -> str:
 def test_all_examples_are_run_here() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == {
         "cartpole_game",  # by tests/experiment/test_games.py
+        "grpc_service",
         "hidden_velocity",
         "own_algorithm",
         "own_environment",
@@ -62,6 +63,11 @@ def test_the_rules_of_repositioning_are_compared(tmp_path: Path) -> None:
     assert [line.split("|")[1].strip() for line in output.splitlines()[2:]] == [
         "nothing", "random", "stock_up", "fair", "every order",
     ]  # fmt: skip
+
+
+def test_a_service_of_ones_own_answers_and_refuses_over_grpc(tmp_path: Path) -> None:
+    output = run(tmp_path, str(EXAMPLES / "grpc_service.py"))
+    assert output == ("serving: True\nreturns: [0.25 0.5  1.  ]\nrefused: gamma is 2.0; it must be from 0 to 1\n")
 
 
 def test_a_network_is_named_on_the_command_line(tmp_path: Path) -> None:

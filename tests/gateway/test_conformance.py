@@ -15,10 +15,12 @@ from ludus import errors
 from ludus.gateway import conformance
 from ludus.gateway.conformance import RULES, Finding, Report
 from ludus.gateway.gateway import GatewayOptions
+from ludus.gateway.grpc import wire
 from ludus.gateway.http.wire import Answer
 from ludus.gateway.session_core import SessionCore
 from ludus.gateway.step import Outcome, Step
 from ludus.gateway.thread import GatewayThread
+from ludus.grpc.library import StatusCode
 from ludus.testing.gateways import CountingActor, EchoActor, serving
 
 PROTOCOL = Path(__file__).parents[2] / "docs" / "protocol.md"
@@ -29,7 +31,9 @@ def test_our_gateway_keeps_every_rule() -> None:
         report = conformance.check(url, lease_s=1.0, slow=True, request_s=0.5)
     assert report.passed, report.text
     skipped = {finding.code for finding in report.findings if finding.outcome == "skip"}
-    with_access = {"token", "token_paths", "signature", "signature_time", "replayed", "replayed_episode"}
+    with_access = {
+        "token", "token_paths", "signature", "signature_time", "replayed", "replayed_paths", "replayed_episode",
+    }  # fmt: skip
     assert skipped == {"versions", *with_access}
 
 
@@ -98,6 +102,12 @@ def _ageless(monkeypatch: pytest.MonkeyPatch) -> None:
 def _own_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server whose problems are of its own kind."""
     monkeypatch.setattr("ludus.gateway.http.outbox.response", _plain_response)
+
+
+def _own_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server whose problems have the wrong status."""
+    wrong = dict.fromkeys(wire.STATUSES, StatusCode.INTERNAL)
+    monkeypatch.setattr(wire, "STATUSES", wrong | {"unauthorised": StatusCode.UNAUTHENTICATED})
 
 
 def _plain_response(answer: Answer, keep_alive: bool) -> bytes:
@@ -177,3 +187,57 @@ def test_a_report_counts_and_can_be_read_by_people_and_programs() -> None:
     assert report.to_json()["counts"] == {"pass": 1, "fail": 1, "skip": 1}
     with pytest.raises(KeyError):
         report.finding("four")
+
+
+# --- over gRPC
+
+
+def test_our_grpc_door_keeps_every_rule_that_is_not_of_http() -> None:
+    with serving(CountingActor, grpc_port=0, lease_s=1.0) as url:
+        report = conformance.check(url.grpc, lease_s=1.0)
+    assert report.passed, report.text
+    assert {finding.code for finding in report.findings} == {rule.code for rule in RULES if "grpc" in rule.doors}
+    skipped = {finding.code for finding in report.findings if finding.outcome == "skip"}
+    assert skipped == {"versions", "token", "signature", "signature_time", "replayed", "replayed_episode"}
+
+
+@pytest.mark.parametrize("access", [{"token": "T"}, {"secret": "S"}, {"token": "T", "secret": "S"}])
+def test_our_grpc_door_keeps_every_rule_with_access_checked(access: dict[str, str]) -> None:
+    with serving(EchoActor, grpc_port=0, **access) as url:
+        report = conformance.check(url.grpc, **access)
+    assert report.passed, report.text
+    checked = {finding.code for finding in report.findings if finding.outcome == "pass"}
+    assert ("token" in checked) == ("token" in access)
+    assert ({"signature", "signature_time", "replayed", "replayed_episode"} <= checked) == ("secret" in access)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "codes"),
+    [
+        (_forgetful, {"repeat", "repeat_same_connection", "repeat_after_break", "grpc_stream_and_calls"}),
+        (_lax, {"repeat", "gap", "older"}),
+        (_ageless, {"came_back"}),
+        (_own_statuses, {"bad_headers", "gap"}),
+    ],
+)
+def test_a_grpc_server_that_breaks_a_rule_is_found_out(
+    spoil: Callable[[pytest.MonkeyPatch], None], codes: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch)
+    with serving(CountingActor, grpc_port=0) as url:
+        report = conformance.check(url.grpc, only=[*codes, "grpc_health"], timeout_s=2.0)
+    assert {finding.code for finding in report.failed} == codes
+    assert all(finding.seen for finding in report.failed)
+
+
+def test_a_grpc_server_without_the_token_that_was_given_is_found_out() -> None:
+    with serving(EchoActor, grpc_port=0) as url:
+        report = conformance.check(url.grpc, token="T", secret="S", only=["token", "signature", "replayed"])
+    assert {finding.code for finding in report.failed} == {"token", "signature", "replayed"}
+
+
+def test_nothing_there_is_an_error_of_its_own_over_grpc_too() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with pytest.raises(errors.Unreachable):
+        conformance.check(f"grpc://127.0.0.1:{port}")

@@ -26,6 +26,7 @@ _TELL_EVERY_S = 2.0
 @dataclass(frozen=True, kw_only=True)
 class _Server:
     port: int = option(8000, help="port to listen on; 0: any free port", minimum=0, maximum=65535)
+    grpc_port: int | None = option(None, help="port for gRPC; 0: any free port", minimum=0, maximum=65535)
     host: str = option("127.0.0.1", help="beyond 127.0.0.1 a token or a secret is needed")
     delay_ms: float = option(0.0, help="how long a tick takes", minimum=0, maximum=600_000)
     lease_s: float = option(60.0, help="seconds that a session lives without a step", minimum=0.1)
@@ -51,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     gateway = GatewayOptions(
         host=chosen.host,
         port=chosen.port,
+        grpc_port=chosen.grpc_port,
         token=token,
         secret=secret,
         sessions=SessionLimits(lease_s=chosen.lease_s),
@@ -66,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"ludus fake-actor: {error.strerror}. Give another port with --port.", file=sys.stderr)
         return 2
     try:
-        print(f"{server.url}/step answers; Ctrl-C ends it.", flush=True)
+        by_grpc = "" if chosen.grpc_port is None else f", and so does {server.grpc_url}"
+        print(f"{server.url}/step answers{by_grpc}; Ctrl-C ends it.", flush=True)
         until = time.monotonic() + chosen.seconds if chosen.seconds is not None else None
         before = _num_steps(server.call(server.gateway.stats))
         while until is None or time.monotonic() < until:

@@ -30,6 +30,7 @@ __all__ = ["add_arguments", "parse_arguments", "parse_canaries", "parse_canary",
 @dataclass(frozen=True, kw_only=True)
 class _Gateway:
     port: int = option(8000, help="port that games call; 0: any free port", minimum=0, maximum=65535)
+    grpc_port: int | None = option(None, help="port for games by gRPC; 0: any free port", minimum=0, maximum=65535)
     host: str = option("127.0.0.1", help="host to listen on; beyond loopback a token or a secret is needed")
     num_workers: int = option(1, help="processes that share the port", minimum=1)
     lease_s: float = option(60.0, help="seconds that a session lives without a step", minimum=0.1)
@@ -66,6 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     expect_installed("torch", extra="train")
     expect_installed("uvloop", "httptools", extra="serve")
+    if getattr(args, "grpc_port", None) is not None:
+        expect_installed("grpc", "grpc_health", "grpc_reflection", extra="grpc")
     from ludus.serving.serve import serve
     from ludus.trial import current as trials
     from ludus.trial import wait
@@ -94,9 +97,12 @@ def run(args: argparse.Namespace) -> int:
                 **chosen,
             )
             if args.json:
-                print(json.dumps({"url": remote.url, "trial": str(folder)}), flush=True)
+                more = {} if chosen["grpc_port"] is None else {"grpc_url": remote.grpc_url}
+                print(json.dumps({"url": remote.url, **more, "trial": str(folder)}), flush=True)
             else:
                 print("\n".join(_describe(folder, args, canary, remote.url, chosen, player)), flush=True)
+                if chosen["grpc_port"] is not None:
+                    print(f"by gRPC: {remote.grpc_url}, ludus.game.GameService", flush=True)
             wait.run_until_asked_to_stop()
         except KeyboardInterrupt:  # before it waited for that
             if remote is None:

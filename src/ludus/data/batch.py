@@ -21,7 +21,7 @@ from ludus.data import nest as nests
 from ludus.data.nest import Nest
 from ludus.errors import DataError, MissingExtra, SpecError
 
-__all__ = ["Batch"]
+__all__ = ["Batch", "load_torch"]
 
 
 class Batch:
@@ -152,7 +152,7 @@ class Batch:
         On the CPU tensors share the arrays' memory, except where torch cannot: read-only arrays, negative strides
         and foreign byte orders are copied. Raises `SpecError` for a dtype that torch does not have.
         """
-        torch = _torch()
+        torch = load_torch()
 
         def convert(path: str, leaf: Any) -> Any:
             if leaf is None:
@@ -167,7 +167,7 @@ class Batch:
     @staticmethod
     def from_torch(fields: Batch | Mapping[str, Nest], *, num_axes: int = 1) -> Batch:
         """A batch of arrays from a batch (or mapping) of tensors; shares memory with tensors on the CPU."""
-        torch = _torch()
+        torch = load_torch()
         if isinstance(fields, Batch):
             num_axes = fields.num_axes
 
@@ -225,7 +225,8 @@ def _torch_ready(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _torch() -> Any:
+def load_torch() -> Any:
+    """The library. Raises `MissingExtra` if it is not installed."""
     try:
         import torch
     except ImportError:

@@ -44,6 +44,7 @@ def is_game(name: str) -> bool:
 class Games:
     """Where games call, and what they see and do; given to `ludus.train` in the place of an environment.
 
+    grpc_port: games may call by gRPC, too, there.
     mask: steps may say which discrete actions are allowed, and the policy learns with that.
     lease_s: a session without a step for so long is over; what it played is learnt from as an episode that was cut off.
     eval_wait_s: when no greedy session has made a step for so long, the evaluation at the end is over.
@@ -57,6 +58,7 @@ class Games:
     obs: Any
     action: Any
     host: str = "127.0.0.1"
+    grpc_port: int | None = None
     mask: bool = False
     lease_s: float = 60.0
     eval_wait_s: float = 60.0
@@ -69,6 +71,8 @@ class Games:
     def __post_init__(self) -> None:
         if type(self.port) is not int or not 1 <= self.port <= 65535:
             raise errors.ConfigError(f"games: port must be a number from 1 to 65535; it is {self.port!r}.")
+        if self.grpc_port is not None and (type(self.grpc_port) is not int or not 1 <= self.grpc_port <= 65535):
+            raise errors.ConfigError(f"games: grpc_port must be a number from 1 to 65535; it is {self.grpc_port!r}.")
         for name in ("lease_s", "eval_wait_s", "max_sessions"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:

@@ -297,6 +297,7 @@ def gateway_options(config: Config, folder: Path) -> GatewayOptions:
     return GatewayOptions(
         host=games.host,
         port=games.port,
+        grpc_port=games.grpc_port,
         token=secrets.find("token", None, games.token_file),
         secret=secrets.find("secret", None, games.secret_file),
         tls_cert=games.tls_cert,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ludus import errors
 from ludus.gateway.actor import MakeActor
@@ -31,6 +31,9 @@ from ludus.gateway.session_core import Observer, SessionCore, SessionLimits
 from ludus.gateway.step import Outcome, Step
 from ludus.rpc.address import is_loopback, runtime_folder
 
+if TYPE_CHECKING:
+    from ludus.gateway.grpc.door import GrpcDoor
+
 __all__ = ["Door", "Gateway", "GatewayOptions"]
 
 _LOG = logging.getLogger(__name__)
@@ -45,6 +48,7 @@ class GatewayOptions:
 
     host: str = "127.0.0.1"
     port: int = 0
+    grpc_port: int | None = None  # of the gRPC door; 0: any free one; `None`: there is none
     token: str | None = field(default=None, repr=False)
     secret: str | None = field(default=None, repr=False)
     tls_cert: str | None = None
@@ -52,7 +56,7 @@ class GatewayOptions:
     folder: Path | None = None
     route: Mapping[str, float] = field(default_factory=dict)  # what sessions play that do not ask: tags, and shares
     sessions: SessionLimits = field(default_factory=SessionLimits)
-    http: HttpLimits = field(default_factory=HttpLimits)
+    http: HttpLimits = field(default_factory=HttpLimits)  # the gRPC door keeps those that are not of HTTP alone
     backlog: int = 1024
     max_block_s: float = 10.0  # that an actor's method may hold up the event loop; see watch.py
 
@@ -142,7 +146,8 @@ class Gateway:
         )
         self.metrics = StepMetrics()
         self.http = HttpDoor()
-        self._doors: tuple[Door, ...] = (self.http, *doors)
+        self.grpc = _grpc_door(options, size)
+        self._doors: tuple[Door, ...] = (self.http, *([] if self.grpc is None else [self.grpc]), *doors)
         self._ring: Ring | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self.num_turns = 0  # counted up while the event loop turns
@@ -164,8 +169,17 @@ class Gateway:
                 answer_ask=self.answer_ask,
             )
             await self._ring.start(self.sessions, self.auth)
-        for door in self._doors:
-            await door.open(self)
+        opened: list[Door] = []
+        try:
+            for door in self._doors:
+                await door.open(self)
+                opened.append(door)
+        except BaseException:
+            for door in opened:
+                await door.close()
+            if self._ring is not None:
+                await self._ring.close()
+            raise
         self.port = self.http.port
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
         self.is_ready = True
@@ -199,6 +213,11 @@ class Gateway:
                     door.sweep(now - held_up_s)  # what games sent in that time is still to be read
             except Exception:
                 _LOG.exception("sweeping failed; it goes on")
+
+    @property
+    def grpc_port(self) -> int | None:
+        """That of the gRPC door, if there is one."""
+        return None if self.grpc is None else self.grpc.port
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -268,4 +287,16 @@ class Gateway:
             "num_unwritten": self.sessions.num_unwritten,
             "ended": dict(stats.ended),
             **asdict(self.http.stats),
+            **({"num_grpc_calls": 0, "num_grpc_streams": 0} if self.grpc is None else self.grpc.stats()),
         }
+
+
+def _grpc_door(options: GatewayOptions, size: int) -> GrpcDoor | None:
+    """Raises `MissingExtra` if the library is not there."""
+    if options.grpc_port is None:
+        return None
+    if size > 1 and not options.grpc_port:
+        raise errors.ConfigError("several workers share one gRPC port, so it must be given; 0 would be one for each")
+    from ludus.gateway.grpc.door import GrpcDoor  # it brings grpc, and its threads
+
+    return GrpcDoor()

@@ -43,6 +43,8 @@ _NUMBERS = (
     _Number("num_forwarded", "forwarded", "counter", "Steps that were passed on to the worker of their session."),
     _Number("num_connections", "connections", "gauge", "Connections that are open."),
     _Number("buffered_bytes", "buffered_bytes", "gauge", "Bytes of unanswered requests that are not whole, or wait."),
+    _Number("num_grpc_calls", "grpc_calls", "counter", "gRPC calls, an open stream among them."),
+    _Number("num_grpc_streams", "grpc_streams", "gauge", "gRPC streams that are open."),
     _Number("bytes_in", "received_bytes", "counter", "Bytes read from connections."),
     _Number("bytes_out", "sent_bytes", "counter", "Bytes written to connections."),
 )  # fmt: skip

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["Acceptor", "Port", "bind", "borrow"]
+__all__ = ["Acceptor", "Port", "SharedPort", "bind", "borrow"]
 
 _LOG = logging.getLogger(__name__)
 _BORROW_S = 30.0
@@ -101,6 +101,22 @@ class Port:
     def _close_all(self) -> None:
         for each in (self._socket, self._lender, self._waker, self._is_over):
             each.close()
+
+
+class SharedPort:
+    """Keeps others off a port that workers of this user listen on by themselves, each for its own connections.
+
+    That is gRPC's way, whose library takes no socket of ours. Bound, and no more, so no connection comes here. Raises
+    `OSError` if anybody listens there already.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        with bind(host, port) as probe:  # alone, which fails if another shares it
+            probe.listen(1)
+        self._socket = bind(host, port, is_shared=True)
+
+    def close(self) -> None:
+        self._socket.close()
 
 
 def borrow(path: Path) -> socket.socket | None:

@@ -88,6 +88,15 @@ class GatewayThread:
         scheme = "https" if self._options.tls_cert is not None else "http"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
+    @property
+    def grpc_url(self) -> str:
+        """Of the gRPC door. Raises `ConfigError` if there is none."""
+        if self.gateway.grpc_port is None:
+            raise errors.ConfigError("this gateway has no gRPC door; give a grpc_port")
+        host = self._options.host
+        scheme = "grpcs" if self._options.tls_cert is not None else "grpc"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.gateway.grpc_port}"
+
     def start(self) -> GatewayThread:
         """Returns when it listens. Raises `OSError` if the port is taken."""
         self._thread.start()

@@ -4,7 +4,7 @@
         GameClient(url, "session-1", token="secret")
 
 What follows the actor are fields of `GatewayOptions`, `SessionLimits` and `HttpLimits`. The url also has `.gateway`
-and `.call(function)`, which runs a function on the gateway's loop.
+and `.call(function)`, which runs a function on the gateway's loop; with `grpc_port=0`, `.grpc` is its gRPC door.
 """
 
 from __future__ import annotations
@@ -44,6 +44,11 @@ class ServedUrl(str):
     @property
     def port(self) -> int:
         return self._thread.port
+
+    @property
+    def grpc(self) -> str:
+        """Where its gRPC door is."""
+        return self._thread.grpc_url
 
     def call(self, function: Callable[[], Any]) -> Any:
         return self._thread.call(function)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from torch import nn
 import ludus
 from ludus import errors
 from ludus.gateway.client import GameClient, GameError
+from ludus.gateway.grpc.client import GrpcGameClient
 from ludus.gateway.journal import read_journal
 from ludus.gateway.ring import owner_of
 
@@ -54,13 +56,20 @@ def sessions_of(worker, size, count):
     return [session for session in ids if owner_of(session, size) == worker][:count]
 
 
-def test_a_worker_that_is_killed_takes_its_own_sessions_along_and_no_others(trial):
-    actor = ludus.RemoteActor(num_workers=2)
+@pytest.mark.parametrize("door", ["http", "grpc"])
+def test_a_worker_that_is_killed_takes_its_own_sessions_along_and_no_others(trial, door):
+    actor = ludus.RemoteActor(num_workers=2, grpc_port=0 if door == "grpc" else None)
     actor.serve(Actor=Greeter, greeting="hello")
+
+    def connect(session):
+        if door == "grpc":
+            return GrpcGameClient(actor.grpc_url, session, retries=50)
+        return GameClient(actor.url, session, retries=50)
+
     games = {}
     for worker in (0, 1):
         for session in sessions_of(worker, 2, 4):
-            game = games[session] = GameClient(actor.url, session, retries=50)
+            game = games[session] = connect(session)
             pid = int(game.start())
             assert game.tick(b"Ada") == b"hello, Ada "
             if worker == 0:
@@ -75,7 +84,7 @@ def test_a_worker_that_is_killed_takes_its_own_sessions_along_and_no_others(tria
     for session in sessions_of(1, 2, 4):
         assert games[session].tick(b"Bob") == b"hello, Bob "
         games[session].end()
-    again = GameClient(actor.url, sessions_of(0, 2, 1)[0], retries=50)
+    again = connect(sessions_of(0, 2, 1)[0])
     again.start()
     assert again.tick(b"Eve") == b"hello, Eve "
     again.end()
@@ -103,6 +112,19 @@ def test_a_port_that_is_taken_is_reported_before_anything_starts(trial):
     actor.serve(Actor=Greeter, greeting="hello")
     with pytest.raises(errors.ConfigError, match=f"port {actor.port} cannot be served"):
         ludus.RemoteActor(port=actor.port).serve(Actor=Greeter, greeting="hello")
+
+
+def test_a_grpc_port_that_is_taken_is_reported_though_workers_could_share_it(trial):
+    with socket.socket() as other:  # as a gRPC server of another trial has it, of the same user
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        for num_workers in (1, 2):
+            with pytest.raises(errors.ConfigError, match=f"port {port} cannot be served"):
+                ludus.RemoteActor(num_workers=num_workers, grpc_port=port).serve(Actor=Greeter, greeting="hello")
+    with pytest.raises(errors.ConfigError, match="no gRPC door"):
+        _ = ludus.RemoteActor().grpc_url
 
 
 def weights_of(number):

@@ -213,15 +213,23 @@ class Course:
 
         Raises the problem that it is, if that is all there is to know. `header(name)` looks into the answer.
         """
-        kind = self._kind
         if status == 200:
-            if kind is not None:
-                self.number += 1
-                self._settle()
-            if versions := header("version"):
-                self.versions = _parse_versions(versions)
+            versions = header("version")
+            self.done(_parse_versions(versions) if versions else {})
             return None
-        error = GameError.from_answer(status, body)
+        return self.refused(GameError.from_answer(status, body), _seconds(header("retry-after")))
+
+    def done(self, versions: Mapping[str, int]) -> None:
+        """The step was answered; these versions were played, if any are given."""
+        if self._kind is not None:
+            self.number += 1
+            self._settle()
+        if versions:
+            self.versions = dict(versions)
+
+    def refused(self, error: GameError, retry_after_s: float) -> float:
+        """The step got a problem for an answer: seconds until it is to be sent again, or raises the problem."""
+        kind = self._kind
         if kind in ("tick", "end") and error.code in _RAN:
             self.number += 1
             self._settle()
@@ -231,7 +239,7 @@ class Course:
             return 0.0
         if error.code not in _NOT_RUN or self._left <= 0:
             raise error
-        pause_s = min(max(self._next_pause(), _seconds(header("retry-after"))), _MAX_PAUSE_S)
+        pause_s = min(max(self._next_pause(), retry_after_s), _MAX_PAUSE_S)
         if time.monotonic() + pause_s >= self._until:
             raise error
         return pause_s
@@ -246,7 +254,7 @@ class Course:
         self._settle()
         return True
 
-    def broke(self, error: Exception, place: Place, *, was_sent: bool) -> float:
+    def broke(self, error: Exception, place: object, *, was_sent: bool) -> float:
         """The connection broke, or could not be made. Seconds to wait before the same is sent again.
 
         Raises what is known of the step, if that is not to be. `lose` was called if it was sent.
@@ -295,6 +303,8 @@ class BaseGameClient:
     not there `Unreachable`.
     """
 
+    _place_of: Callable[[str], Any] = Place
+
     def __init__(
         self,
         url: str,
@@ -310,7 +320,7 @@ class BaseGameClient:
         key: str = "game",
         context: ssl.SSLContext | None = None,
     ) -> None:
-        self._place = Place(url)
+        self._place = self._place_of(url)
         self._course = Course(session, run=run, numbered=numbered, retries=retries, token=token, secret=secret, key=key)
         self._timeout_s = timeout_s
         self._max_answer_bytes = max_answer_bytes

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ludus.gateway.conformance.rule import Rules
+from ludus.gateway.conformance.rule import HTTP, Rules
 from ludus.gateway.conformance.subject import Subject, expect
 from ludus.gateway.conformance.wire import Failed, Reply, Skipped, request_bytes
 
 __all__ = ["RULES"]
 
-RULES = Rules()
+RULES = Rules(doors=HTTP)
 _SESSION_KEYS = ("session", "run", "worker", "age_s", "idle_s", "step", "versions")
 
 

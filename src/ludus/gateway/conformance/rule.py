@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from ludus.gateway.conformance.subject import Subject
+__all__ = ["GRPC", "HTTP", "Rule", "Rules"]
 
-__all__ = ["Rule", "Rules"]
-
-Examine = Callable[[Subject], None]
+HTTP = frozenset({"http"})
+GRPC = frozenset({"grpc"})
+Examine = Callable[[Any], None]  # of a `Subject`, of the door's own kind if the rule is of one door
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,14 +18,23 @@ class Rule:
     code: str
     sentence: str
     examine: Examine
+    doors: frozenset[str] = HTTP | GRPC  # that it holds for
 
 
 class Rules(list[Rule]):
-    """The rules of one chapter, in order: `@RULES.add("code")` on a function whose docstring is the sentence."""
+    """The rules of one chapter, in order: `@RULES.add("code")` on a function whose docstring is the sentence.
 
-    def add(self, code: str) -> Callable[[Examine], Examine]:
+    They hold for the `doors` of the chapter, or for their own.
+    """
+
+    def __init__(self, rules: Iterable[Rule] = (), *, doors: frozenset[str] = HTTP | GRPC) -> None:
+        super().__init__(rules)
+        self._doors = doors
+
+    def add(self, code: str, *, doors: frozenset[str] | None = None) -> Callable[[Examine], Examine]:
         def keep(examine: Examine) -> Examine:
-            self.append(Rule(code=code, sentence=(examine.__doc__ or "").strip().rstrip("."), examine=examine))
+            sentence = (examine.__doc__ or "").strip().rstrip(".")
+            self.append(Rule(code=code, sentence=sentence, examine=examine, doors=doors or self._doors))
             return examine
 
         return keep

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from ludus import errors
-from ludus.gateway.conformance import access, malformed, numbers, paths, requests, sessions
+from ludus.gateway.conformance import access, malformed, numbers, over_grpc, paths, requests, sessions
 from ludus.gateway.conformance.report import Finding, Outcome, Report
 from ludus.gateway.conformance.rule import Rule, Rules
 from ludus.gateway.conformance.subject import Settings, Subject
@@ -18,7 +18,7 @@ __all__ = ["RULES", "check"]
 
 RULES = Rules(
     rule
-    for chapter in (paths, requests, numbers, sessions, access, malformed)
+    for chapter in (paths, requests, numbers, sessions, access, malformed, over_grpc)
     for rule in chapter.RULES
 )  # fmt: skip
 
@@ -30,26 +30,37 @@ def check(
     secret: str | None = None,
     only: Collection[str] = (),
     context: ssl.SSLContext | None = None,
+    ca: str | None = None,
     on_finding: Callable[[Finding], None] | None = None,
     **settings: Any,
 ) -> Report:
-    """Examine the server at `url`. `only`: the codes of the rules to check, if not all; `settings`: see `Settings`.
+    """Examine the server at `url`, by the door that it names: http(s) or grpc(s).
+
+    `only`: the codes of the rules to check, if not all; `settings`: see `Settings`. Trusted are the certificates of
+    `context` for https, those in the file `ca` for grpcs.
 
     Raises `Unreachable` if nothing listens there, `ConfigError` if there is no rule of a code in `only`.
     """
     unknown = set(only) - {rule.code for rule in RULES}
     if unknown:
         raise errors.ConfigError(f"there is no rule {', '.join(sorted(unknown))}; the report lists those there are")
-    subject = Subject(url, Settings(token=token, secret=secret, **settings), context=context)
+    door = "grpc" if url.partition("://")[0] in ("grpc", "grpcs") else "http"
+    known = Settings(token=token, secret=secret, **settings)
+    if door == "grpc":
+        from ludus.gateway.grpc.subject import GrpcSubject  # it brings grpc
+
+        subject: Subject = GrpcSubject(url, known, ca=ca)
+    else:
+        subject = Subject(url, known, context=context)
     try:
-        subject.connect().close()
+        subject.reach()
     except OSError as error:
         raise errors.Unreachable(
             f"nothing answers at {url}: {error}. Is the server up, and is this its port?"
         ) from None
     findings = []
     for rule in RULES:
-        if not only or rule.code in only:
+        if door in rule.doors and (not only or rule.code in only):
             findings.append(_examine(rule, subject))
             if on_finding is not None:
                 on_finding(findings[-1])

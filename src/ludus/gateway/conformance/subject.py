@@ -5,8 +5,9 @@ from __future__ import annotations
 import ssl
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ludus.gateway.auth import sign
 from ludus.gateway.client import Place
@@ -40,13 +41,19 @@ class Settings:
 
 
 class Subject:
-    """Makes connections and requests."""
+    """Makes connections and requests. One of another door makes its own of `reach`, `connect`, `request` and `send`."""
+
+    _place_of: Callable[[str], Any] = Place
 
     def __init__(self, url: str, settings: Settings, *, context: ssl.SSLContext | None = None) -> None:
-        self.place = Place(url)
+        self.place = self._place_of(url)
         self.settings = settings
         self._context = context
         self._signed_ms = 0
+
+    def reach(self) -> None:
+        """Raises `OSError` if nothing listens there."""
+        self.connect().close()
 
     def connect(self, *, timeout_s: float | None = None) -> Wire:
         return Wire(self.place, timeout_s=timeout_s or self.settings.timeout_s, context=self._context)
@@ -84,6 +91,10 @@ class Subject:
         )
         return {**headers, "key": settings.key, "time": str(time_ms), "token": token}
 
+    def can_send(self, headers: Mapping[str, str]) -> bool:
+        """Whether the protocol has a way to say this, right or wrong."""
+        return True
+
     def request(self, headers: dict[str, str], data: bytes | None = None) -> bytes:
         """A request to `/step`, let in."""
         body = self.settings.data if data is None else data
@@ -91,8 +102,13 @@ class Subject:
 
     def post(self, headers: dict[str, str], data: bytes | None = None) -> Reply:
         """The same, over a connection of its own."""
+        body = self.settings.data if data is None else data
+        return self.send(self.signed(headers, body), body)
+
+    def send(self, headers: dict[str, str], data: bytes) -> Reply:
+        """A step with these headers and no others."""
         with self.connect() as wire:
-            wire.send(self.request(headers, data))
+            wire.send(request_bytes(self.place, headers, data))
             return wire.read()
 
     def get(self, path: str, *, method: str = "GET", token: str | None = None) -> Reply:

@@ -34,8 +34,9 @@ _READY_S = 60.0
 
 
 class RemoteActor:
-    """`num_workers` processes share the port. Beyond loopback a `token` or a `secret` is needed; see docs/protocol.md.
+    """`num_workers` processes share the port, and the `grpc_port` if there is one (0: any free one).
 
+    Beyond loopback a `token` or a `secret` is needed; see docs/protocol.md.
     Either may come from a file (`token_file`, `secret_file`) or the environment (`LUDUS_TOKEN`, `LUDUS_SECRET`).
     `record`: whether all sessions are written down, in `recordings/` of the trial. `route`: what sessions play that do
     not ask for a version, as tags with their shares. `max_block_s`: for how long an actor's ordinary method may wait,
@@ -47,6 +48,7 @@ class RemoteActor:
         self,
         port: int = 0,
         *,
+        grpc_port: int | None = None,
         host: str = "127.0.0.1",
         num_workers: int = 1,
         token: str | None = None,
@@ -69,6 +71,7 @@ class RemoteActor:
         self._options = GatewayOptions(
             host=host,
             port=port or _free_port(host),
+            grpc_port=_free_port(host) if grpc_port == 0 else grpc_port,
             token=secrets.find("token", token, token_file),
             secret=secrets.find("secret", secret, secret_file),
             tls_cert=tls_cert and str(Path(tls_cert).absolute()),
@@ -91,6 +94,14 @@ class RemoteActor:
         scheme = "https" if self._options.tls_cert else "http"
         host = f"[{self._options.host}]" if ":" in self._options.host else self._options.host
         return f"{scheme}://{host}:{self.port}"
+
+    @property
+    def grpc_url(self) -> str:
+        """Raises `ConfigError` if games cannot come by gRPC."""
+        if self._options.grpc_port is None:
+            raise errors.ConfigError("this actor has no gRPC door; give RemoteActor a grpc_port")
+        host = f"[{self._options.host}]" if ":" in self._options.host else self._options.host
+        return f"{'grpcs' if self._options.tls_cert else 'grpc'}://{host}:{self._options.grpc_port}"
 
     @property
     def node(self) -> str:
