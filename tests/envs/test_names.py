@@ -26,6 +26,7 @@ GAMES = Path(__file__).parent / "games.py"
         ("mpe2:simple_spread_v3", "pettingzoo"),
         ("lbforaging:Foraging-8x8-2p-2f-coop-v3", "tuple_spaces"),
         ("rware:rware-tiny-2ag-v2", "tuple_spaces"),
+        ("scenario:repositioning", "scenarios.named"),
         ("my_package.games:Chess.make", "function"),
         ("games/mine.py:make", "function"),
     ],
