@@ -53,7 +53,7 @@ class VDNConfig(QLearningConfig):
     team_reward: str = option(
         "mean", help="what is learnt from, of the rewards of an env's agents", choices=team.REWARDS
     )
-    agent_ids: bool = option(True, help="agents see which one they are: a one-hot in their observations")
+    agent_ids: bool = option(True, help="agents see which one they are, one-hot in their observations")
 
 
 V = TypeVar("V", bound=VDNConfig)
