@@ -77,7 +77,7 @@ def test_a_synonym_of_what_is_not_there_is_not_forced_upon_it() -> None:
     assert nearest("polcy", ["policy"]) == "Did you mean 'policy'?"
 
 
-@pytest.mark.parametrize("name", ["trpo", "dreamer", "MuZero", "QMIX", "MADDPG"])
+@pytest.mark.parametrize("name", ["trpo", "dreamer", "MuZero", "COMA", "MADDPG"])
 def test_an_algorithm_that_is_not_there_yet_is_not_taken_for_another(name: str) -> None:
     with pytest.raises(ConfigError, match=r"not available yet\. There are ppo, a2c, impala, appo, dqn") as caught:
         config.resolve(name, "CartPole-v1")

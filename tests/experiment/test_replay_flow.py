@@ -17,6 +17,7 @@ from ludus.errors import ConfigError
 from ludus.experiment.config import resolve
 from ludus.experiment.flows.replay import Collected, ReplayFlow
 from ludus.experiment.replay import TrainingReplay
+from ludus.learn.algorithms.dqn import DQN, DQNConfig
 from ludus.learn.algorithms.learner import Update
 from ludus.learn.algorithms.replay_algorithm import ReplayConfig, ReplayItems
 from ludus.services.buffer.trajectory_spec import TrajectorySpec
@@ -221,6 +222,7 @@ class FixedLearner:
     """Every row of every update has the same priority."""
 
     version = 0
+    algorithm = DQN(DQNConfig())
 
     def __init__(self) -> None:
         self.keys: list[Any] = []

@@ -171,6 +171,7 @@ def test_an_episode_that_is_cut_off_goes_on_in_its_value_and_one_that_ends_does_
     settings = {"batch_size": 1, "learning_rate": 0.0, "sequence_length": 1}
     both = [target(make_learner("qmix", **settings), is_cut_off=cut_off) for cut_off in (False, True)]
     assert abs(both[0] - both[1]) > 0.01
+    assert target(make_learner("qmix", limit_ends=True, **settings), is_cut_off=True) == both[0]
 
 
 def test_two_learners_go_on_alike_after_a_checkpoint() -> None:

@@ -15,7 +15,7 @@ __all__ = ["IPPO", "IPPOConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class IPPOConfig(PPOConfig):
-    agent_ids: bool = option(True, help="agents see which one they are: a one-hot in their observations")
+    agent_ids: bool = option(True, help="agents see which one they are, one-hot in their observations")
 
 
 class IPPO(PPO):

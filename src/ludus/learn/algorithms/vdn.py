@@ -53,7 +53,10 @@ class VDNConfig(QLearningConfig):
     team_reward: str = option(
         "mean", help="what is learnt from, of the rewards of an env's agents", choices=team.REWARDS
     )
-    agent_ids: bool = option(True, help="agents see which one they are: a one-hot in their observations")
+    limit_ends: bool = option(
+        False, help="episodes that are cut off count as ended: nothing is expected beyond a limit that memory can see"
+    )
+    agent_ids: bool = option(True, help="agents see which one they are, one-hot in their observations")
 
 
 V = TypeVar("V", bound=VDNConfig)
@@ -88,7 +91,11 @@ class VDN(QLearning[V]):
         return ReplayItems(kind="sequence", length=config.sequence_length - config.burn_in, burn_in=config.burn_in)
 
     def prepare(self, segment: Segment) -> Segment:
-        return team.join_agents(segment, self.num_agents, reward=self.config.team_reward)
+        joined = team.join_agents(segment, self.num_agents, reward=self.config.team_reward)
+        if self.config.limit_ends:
+            joined.terminated |= joined.truncated
+            joined.truncated[...] = False
+        return joined
 
     def normalised(self, networks: Networks, segment: Segment) -> Iterator[tuple[Normaliser, Nest]]:
         if networks.policy.normaliser is not None:
