@@ -105,7 +105,7 @@ def hurry(folder: Path) -> None:
     (folder / "quick").touch()
 
 
-def wait_until(is_so: Callable[[], object], *, timeout_s: float = 60.0) -> None:
+def wait_until(is_so: Callable[[], object], *, timeout_s: float = 120.0) -> None:
     until = time.monotonic() + timeout_s
     while not is_so():
         assert time.monotonic() < until, "it never came to be"
@@ -131,7 +131,9 @@ def kill(process: BaseProcess) -> None:
 def command(words: list[str], errors_to: str) -> None:
     """`ludus` with these words; what it says on standard error goes to a file."""
     from ludus.cli.main import main
+    from ludus.experiment import training as trainings
 
+    trainings._METRICS_EVERY_S = 0.0  # who waits for the first line sees it long before the end
     file = os.open(errors_to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 2)
     raise SystemExit(main(words))

@@ -183,7 +183,7 @@ def test_ctrl_c_lets_the_trainers_keep_what_they_have_and_says_how_to_go_on(
         words += [f"--{name.replace('_', '-')}", str(value)]
     child = runs.start(runs.command, words, str(tmp_path / "said"))
     metrics = tmp_path / "stopped" / "metrics.jsonl"
-    runs.wait_until(lambda: metrics.exists() and metrics.read_text(), timeout_s=90)
+    runs.wait_until(lambda: metrics.exists() and metrics.read_text())
     assert child.pid is not None
     os.kill(child.pid, signal.SIGINT)
     child.join(60)
