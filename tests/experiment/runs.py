@@ -71,7 +71,7 @@ def resume(trial: str, project: str, *, ends: bool = True) -> None:
 
 
 def _never_end() -> None:
-    """Wait between the last checkpoint and the result: whoever is to kill it finds it, however fast the machine is."""
+    """Wait between the last checkpoint and the result: the killer finds it there, however fast the machine is."""
 
     def wait(self: Training) -> dict[str, Any]:
         threading.Event().wait()
