@@ -11,11 +11,10 @@ _MATRIX: dict[str, Any] = {
     "steps": 3_000, "num_envs": 16, "num_steps": 2, "sequence_length": 2, "min_size": 200, "updates_per_step": 0.15,
     "epsilon_end": 1.0, "learning_rate": 1e-2, "tau": 0.05,
 }  # fmt: skip
-# An episode has 25 steps, and one in which the next begins: each segment, and each sequence, is one of them. Agents
-# with state know when it ends; what they expect beyond is never learnt, and grew without bound when it was believed.
+# An episode has 25 steps, and one in which the next begins: each segment, and each sequence, is one of them.
 _SPREAD: dict[str, Any] = {
     "recurrent": "gru", "num_envs": 16, "num_steps": 26, "sequence_length": 25, "min_size": 2_000,
-    "updates_per_step": 0.04, "learning_rate": 1e-3, "epsilon_fraction": 0.3, "limit_ends": True,
+    "updates_per_step": 0.04, "n_step": 5, "tau": 0.03, "epsilon_fraction": 0.3,
 }  # fmt: skip
 _SPREAD_ON_POLICY: dict[str, Any] = {
     "num_envs": 16, "num_steps": 104, "minibatch_size": 832, "num_epochs": 8, "learning_rate": 7e-4,

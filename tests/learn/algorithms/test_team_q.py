@@ -39,6 +39,7 @@ SETTINGS: dict[str, Any] = {
     "sequence_length": 12,
     "eta": 0.6,
     "prioritised": True,
+    "limit_ends": False,
     "normalise_rewards": False,
     "normalise_obs": False,
 }

@@ -54,7 +54,7 @@ class VDNConfig(QLearningConfig):
         "mean", help="what is learnt from, of the rewards of an env's agents", choices=team.REWARDS
     )
     limit_ends: bool = option(
-        False, help="episodes that are cut off count as ended: nothing is expected beyond a limit that memory can see"
+        True, help="episodes that are cut off count as ended; no: the value of their final observation counts"
     )
     agent_ids: bool = option(True, help="agents see which one they are, one-hot in their observations")
 

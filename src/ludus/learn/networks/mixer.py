@@ -14,6 +14,9 @@ from ludus.learn.networks.mlp import dense
 
 __all__ = ["MonotonicMixer"]
 
+_WEIGHT_GAIN = 0.5  # at first a team's value rises about as much as that of an agent
+_BIAS_GAIN = 0.01  # ... and is about 0 where theirs are: nothing is to be unlearnt
+
 
 class MonotonicMixer(nn.Module):
     """`forward(q [N, A], seen) -> [N]`, which never falls where any of `q` rises.
@@ -28,9 +31,11 @@ class MonotonicMixer(nn.Module):
         self._sizes = (hyper_size, hyper_size, hyper_size, size)
         # One product for the hidden layers of the three networks, and the bias that needs none.
         self.first = dense(reader.num_features, sum(self._sizes))
-        self.weight_1 = dense(hyper_size, num_agents * size, 1.0)
-        self.weight_2 = dense(hyper_size, size, 1.0)
-        self.bias_2 = dense(hyper_size, 1, 1.0)
+        self.weight_1 = dense(hyper_size, num_agents * size, _WEIGHT_GAIN)
+        self.weight_2 = dense(hyper_size, size, _WEIGHT_GAIN)
+        self.bias_2 = dense(hyper_size, 1, _BIAS_GAIN)
+        with torch.no_grad():
+            self.first.weight[-size:] *= _BIAS_GAIN
 
     def forward(self, q: Any, seen: Nest) -> Any:
         of_weight_1, of_weight_2, of_bias_2, bias_1 = self.first(self.reader(seen)).split(self._sizes, -1)
