@@ -8,10 +8,12 @@ against exact answers, with OpenSpiel as referee.
 
 | game | what is run | bar |
 |---|---|---|
-| rps, biased, disc | `rules=self_play`, the player after each 4,096 steps | its exploitability stays above 0.3 |
-| | `rules=psro` on the same budget, the mixture of all snapshots | exploitability below 0.05 |
+| rps, biased, disc | `rules=psro`, the mixture of all snapshots | exploitability below 0.05 |
+| | `rules=self_play`, the player after each 4,096 steps | its exploitability stays above 0.3 |
 | kuhn-exact | `rules=psro oracle=exact` | NashConv below 0.001 |
 | kuhn, leduc | `rules=psro`, PPO responds | NashConv below 0.1 and 1.0; uniform play has 0.917 and 4.747 |
+
+Both have the same budget: self-play learns from as many steps as the league learns from and evaluates with, together.
 
 All are runs of `ludus league` in this process, judged afterwards from what is in their folders: the snapshots' networks
 and the league's mixture. Nothing is sampled in the judgement but the mean action of a policy on the disc (20,000
@@ -25,6 +27,7 @@ import argparse
 import contextlib
 import datetime
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -61,7 +64,7 @@ CYCLES_ABOVE, MIXTURE_BELOW = 0.3, 0.05
 
 ONE_MOVE: dict[str, Any] = {
     "num_envs": 64, "num_steps": 8, "minibatch_size": 256, "hidden": (16,), "games_per_match": 8, "turn_updates": 2,
-    "learning_rate": 5e-3, "snapshot_steps": 4096, "steps": 49_152, "evaluation_games": 500,
+    "learning_rate": 5e-3, "snapshot_steps": 4096, "steps": 49_152, "evaluation_games": 200,
 }  # fmt: skip
 MATRICES = {"rps": np.array(RPS, float), "biased": np.array(BIASED_RPS, float)}
 KUHN: dict[str, Any] = {
@@ -93,7 +96,8 @@ CASES = (
     Case(name="biased", env="matrix:biased_rps", settings={**ONE_MOVE, "entropy_coef": 0.01}, bar=MIXTURE_BELOW,
          beside=True),
     Case(name="disc", env="matrix:disc", bar=MIXTURE_BELOW, beside=True,
-         settings={**ONE_MOVE, "entropy_coef": 0.0, "log_std": -0.5, "learning_rate": 3e-3, "steps": 81_920}),
+         settings={**ONE_MOVE, "entropy_coef": 0.0, "log_std": -0.5, "learning_rate": 3e-3, "steps": 81_920,
+                   "evaluation_games": 100}),
     Case(name="kuhn-exact", env="openspiel:kuhn_poker", settings={"oracle": "exact", "steps": 16}, bar=0.001,
          num_seeds=1),
     Case(name="kuhn", env="openspiel:kuhn_poker", settings=KUHN, bar=0.1, num_seeds=3),
@@ -111,6 +115,7 @@ class Curve:
     cpu_s: float = 0.0
     wall_s: float = 0.0
     date: str = ""
+    evaluation_games: int = 0  # between snapshots, beside those that were learnt from
 
     @property
     def least_of_last_half(self) -> float:
@@ -161,11 +166,12 @@ class PokerJudge:
         return nash_conv(self._env, {}, self.average)
 
 
-def run(case: Case, rules: str, seed: int) -> Curve:
+def run(case: Case, rules: str, seed: int, steps: int) -> Curve:
     judge = OneMoveJudge(case) if case.env.startswith("matrix:") else PokerJudge(case)
     with tempfile.TemporaryDirectory() as project:
         wall, cpu = time.monotonic(), time.process_time()
-        found = league(case.env, rules=rules, seed=seed, bots=(), threads=1, project=project, **case.settings)
+        settings = {**case.settings, "steps": steps}
+        found = league(case.env, rules=rules, seed=seed, bots=(), threads=1, project=project, **settings)
         took = {"cpu_s": time.process_time() - cpu, "wall_s": time.monotonic() - wall}
         curve = Curve(**took, date=str(datetime.date.today()))
         config = configs.load(found.trial_dir)
@@ -178,6 +184,8 @@ def run(case: Case, rules: str, seed: int) -> Curve:
             snapshots: list[Player] = [each for each in players if each.is_fixed]
             strategies = {each.name: judge.strategy(seats.open(each)) for each in snapshots}
             meta, payoff = service.league.settings.meta, service.league.payoff
+            pairs = [(one.name, other.name) for one, other in itertools.combinations(snapshots, 2)]
+            curve.evaluation_games = round(float(payoff.games_of(pairs).sum())) if pairs else 0
             for number, snapshot in enumerate(snapshots, 1):
                 mixture = meta.mixture(snapshots[:number], payoff)
                 curve.steps.append(snapshot.step)
@@ -190,15 +198,17 @@ def run(case: Case, rules: str, seed: int) -> Curve:
     return curve
 
 
-def kept_run(case: Case, rules: str, seed: int, file: Path) -> Curve:
-    """As it is in the file of results, or made and added there."""
-    key = {"env": case.env, "rules": rules, "seed": seed, "settings": json.loads(json.dumps(case.settings))}
+def kept_run(case: Case, rules: str, seed: int, file: Path, *, more_steps: int = 0) -> Curve:
+    """As it is in the file of results, or made and added there; of `more_steps` than the case has."""
+    steps = case.settings["steps"] + more_steps
+    settings = {**case.settings, "steps": steps}
+    key = {"env": case.env, "rules": rules, "seed": seed, "settings": json.loads(json.dumps(settings))}
     if file.exists():
         for line in file.read_text(encoding="utf-8").splitlines():
             entry = json.loads(line)
             if entry["key"] == key:
                 return Curve(**entry["curve"])
-    curve = run(case, rules, seed)
+    curve = run(case, rules, seed, steps)
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as lines:
         lines.write(json.dumps({"key": key, "curve": vars(curve)}) + "\n")
@@ -231,15 +241,16 @@ class Found:
         plain = "–" if self.least is None else f"{self.least:.2f}"
         cpu = median(curve.cpu_s for curve in self.league.values())
         steps = next(iter(self.league.values())).steps[-1]
+        plain_steps = "–" if not self.plain else f"{next(iter(self.plain.values())).steps[-1]:,}"
         return (
-            f"| {self.case.name} | {steps:,} | {len(mixtures)} | {plain} | {median(mixtures):.2g} | "
+            f"| {self.case.name} | {steps:,} | {plain_steps} | {len(mixtures)} | {plain} | {median(mixtures):.2g} | "
             f"{mixtures[-1]:.2g} | < {self.case.bar:g} | {cpu:.0f} s | {'yes' if self.is_met else '**no**'} |"
         )
 
 
 HEAD = (
-    "| game | steps | seeds | self-play: least of 2nd half | league: median | league: worst | bar | CPU | met |\n"
-    "|---|--:|--:|--:|--:|--:|--:|--:|---|"
+    "| game | steps learnt from | self-play: steps | seeds | self-play: least of 2nd half | league: median "
+    "| league: worst | bar | CPU | met |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|---|"
 )
 
 
@@ -262,7 +273,8 @@ def main() -> int:
         for seed in _seeds(args.seeds) if args.seeds and case.name != "kuhn-exact" else range(1, case.num_seeds + 1):
             found.league[seed] = kept_run(case, "psro", seed, args.out)
             if case.beside:
-                found.plain[seed] = kept_run(case, "self_play", seed, args.out)
+                games = found.league[seed].evaluation_games  # of one step each
+                found.plain[seed] = kept_run(case, "self_play", seed, args.out, more_steps=games)
         print(found.line(), flush=True)
         results.append(found)
     if args.plot:

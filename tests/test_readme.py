@@ -6,13 +6,13 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from discovery.servers import free_port
 from ludus.cli.main import main
 
 README = Path(__file__).parent.parent / "README.md"
@@ -108,12 +108,6 @@ def end(process):
     finally:
         process.kill()
         process.stdout.close()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_every_page_it_links_to_exists():

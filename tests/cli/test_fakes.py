@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from discovery.servers import free_port
 from ludus.cli.main import main
 from ludus.gateway.client import GameClient, GameError
 from ludus.testing.gateways import CountingActor, serving
@@ -48,7 +49,7 @@ def test_a_fake_actor_serves_until_it_is_interrupted_and_tells_how_much() -> Non
         while "3 requests in all" not in process.stdout.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 def test_games_play_against_a_fake_actor_and_its_costs_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +77,7 @@ def test_games_that_get_problems_are_an_error(capsys: pytest.CaptureFixture[str]
 
 
 def test_games_without_a_server_say_what_to_start(capsys: pytest.CaptureFixture[str]) -> None:
-    url = f"http://127.0.0.1:{_free_port()}"
+    url = f"http://127.0.0.1:{free_port()}"
     assert main(["fake-game", "--url", url, "--games", "1", "--ticks", "1"]) == 2
     assert "ludus fake-actor" in capsys.readouterr().err
 
@@ -174,7 +175,7 @@ def test_a_server_that_does_not_conform_fails_and_json_tells_why(capsys: pytest.
 
 
 def test_conformance_without_a_server_is_an_error_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["conformance", "--url", f"http://127.0.0.1:{_free_port()}"]) == 2
+    assert main(["conformance", "--url", f"http://127.0.0.1:{free_port()}"]) == 2
     assert "nothing answers" in capsys.readouterr().err
 
 
@@ -184,12 +185,6 @@ def test_the_commands_do_not_load_torch() -> None:
         "('fake_actor', 'fake_game', 'conformance')]; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=300, check=False).returncode == 0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_a_token_may_come_from_a_file_or_from_the_environment(

@@ -82,7 +82,7 @@ def test_of_a_game_between_agents_evaluate_tells_each_ones_return_and_the_games_
 
 
 def test_interrupted_it_saves_says_how_to_go_on_and_does_to_the_same_weights(tmp_path: Path) -> None:
-    words = ["train", "ppo", "CartPole-v1", "--steps", "20000", *SMALL, "--checkpoint-seconds", "0.1"]
+    words = ["train", "ppo", "CartPole-v1", "--steps", "20000", *SMALL, "--checkpoint-seconds", "0"]
     (tmp_path / "stopped").mkdir()
     (tmp_path / "whole").mkdir()
     code, err = _interrupt_after_first_checkpoint(tmp_path / "stopped", *words)

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
@@ -15,17 +16,25 @@ from typing import Any
 
 import torch
 
+from ludus.experiment.training import Training
 from ludus.training import api as training
 
 SLOW_ENV = """
 import time
+from pathlib import Path
 
 import gymnasium
 
+QUICK = Path(__file__).with_name("quick")
+
 
 class Slow(gymnasium.Wrapper):
+    is_quick = False
+
     def step(self, action):
-        time.sleep(0.0005)
+        if not self.is_quick:
+            time.sleep(0.005)
+            self.is_quick = QUICK.exists()
         return super().step(action)
 
 
@@ -44,11 +53,31 @@ def start(function: Callable[..., None], *args: Any, **kwargs: Any) -> BaseProce
     return process
 
 
-def train(algorithm: str, env: str, settings: dict[str, Any], *, die_at_write: int | None = None) -> None:
-    """`die_at_write`: kill -9 oneself right before so many files were put in their place."""
+def train(
+    algorithm: str, env: str, settings: dict[str, Any], *, die_at_write: int | None = None, ends: bool = True
+) -> None:
+    """`die_at_write`: kill -9 oneself right before so many files were put in their place. `ends`: see `_never_end`."""
     if die_at_write is not None:
         _die_at_write(die_at_write)
+    if not ends:
+        _never_end()
     training.train(algorithm, env, **settings)
+
+
+def resume(trial: str, project: str, *, ends: bool = True) -> None:
+    if not ends:
+        _never_end()
+    training.resume(trial, project=project)
+
+
+def _never_end() -> None:
+    """Wait between the last checkpoint and the result: whoever is to kill it finds it, however fast the machine is."""
+
+    def wait(self: Training) -> dict[str, Any]:
+        threading.Event().wait()
+        raise AssertionError
+
+    Training.finish = wait  # type: ignore[method-assign]
 
 
 def _die_at_write(number: int) -> None:
@@ -66,12 +95,17 @@ def _die_at_write(number: int) -> None:
 
 
 def slow_cartpole(folder: Path) -> str:
-    """CartPole whose runs last longer than it takes to show their progress, however fast the machine is."""
+    """CartPole, slow until `hurry(folder)`: a run lasts until it has shown its progress, however fast the machine."""
     (folder / "slow_cartpole.py").write_text(SLOW_ENV)
     return f"{folder / 'slow_cartpole.py'}:make"
 
 
-def wait_until(is_so: Callable[[], object], *, timeout_s: float = 60.0) -> None:
+def hurry(folder: Path) -> None:
+    """From here on `slow_cartpole` is as quick as CartPole."""
+    (folder / "quick").touch()
+
+
+def wait_until(is_so: Callable[[], object], *, timeout_s: float = 120.0) -> None:
     until = time.monotonic() + timeout_s
     while not is_so():
         assert time.monotonic() < until, "it never came to be"
@@ -97,7 +131,9 @@ def kill(process: BaseProcess) -> None:
 def command(words: list[str], errors_to: str) -> None:
     """`ludus` with these words; what it says on standard error goes to a file."""
     from ludus.cli.main import main
+    from ludus.experiment import training as trainings
 
+    trainings._METRICS_EVERY_S = 0.0  # who waits for the first line sees it long before the end
     file = os.open(errors_to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 2)
     raise SystemExit(main(words))

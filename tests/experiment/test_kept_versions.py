@@ -40,8 +40,8 @@ def promote(store: VersionStore) -> int:
 @pytest.mark.parametrize("trainers", [1, 2])
 def test_a_tagged_version_survives_a_resume_and_can_be_served(tmp_path: Path, trainers: int) -> None:
     settings = {**SETTINGS, "project": str(tmp_path), "trainers": trainers, "simulators": trainers}
-    folder = tmp_path / "killed"
-    child = runs.start(runs.train, "ppo", "CartPole-v1", {**settings, "trial": "killed"})
+    folder, env = tmp_path / "killed", runs.slow_cartpole(tmp_path)
+    child = runs.start(runs.train, "ppo", env, {**settings, "trial": "killed"})
     store = VersionStore(folder / "models")
     runs.wait_until(lambda: (store.latest(MODEL) or 0) > 2)
     number = promote(store)
@@ -50,8 +50,9 @@ def test_a_tagged_version_survives_a_resume_and_can_be_served(tmp_path: Path, tr
     runs.kill(child)
     runs.wait_until(lambda: not runs.is_worked_on(folder))
 
+    runs.hurry(tmp_path)
     resumed = training.resume("killed", project=str(tmp_path)).result
-    whole = training.train("ppo", "CartPole-v1", **settings, trial="whole").result
+    whole = training.train("ppo", env, **settings, trial="whole").result
     assert resumed["weights_hash"] == whole["weights_hash"], "weights do not depend on the numbers of versions"
     assert store.tags(MODEL) == {"production": number}
     assert store.verify(MODEL, "production").digest == version.digest

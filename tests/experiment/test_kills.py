@@ -56,7 +56,7 @@ def make():
 def killer(
     folder: Path, *victims: str, by: signal.Signals = signal.SIGKILL
 ) -> tuple[Callable[[int, dict[str, float]], None], list[str]]:
-    """A callback that kills (or stops) one worker at each call, and whom it has killed."""
+    """A callback that kills (or stops) one worker at each call and then has the envs hurry, and whom it has killed."""
     left, killed = list(victims), []
 
     def on_progress(step: int, values: dict[str, float]) -> None:
@@ -64,6 +64,8 @@ def killer(
             worker = left.pop(0)
             os.kill(runs.pid_of(folder, worker), by)
             killed.append(worker)
+        if not left:
+            runs.hurry(folder.parent)
 
     return on_progress, killed
 
@@ -81,8 +83,8 @@ def test_async_goes_on_without_those_killed_and_counts_everything_once(
 ) -> None:
     on_progress, killed = killer(tmp_path / "run", *victims)
     run = training.train(
-        algorithm, "CartPole-v1", on_progress=on_progress, project=str(tmp_path), trial="run", batch_segments=2,
-        **{**SMALL, "steps": 60_000, **settings},
+        algorithm, runs.slow_cartpole(tmp_path), on_progress=on_progress, project=str(tmp_path), trial="run",
+        batch_segments=2, **{**SMALL, "steps": 60_000, **settings},
     )  # fmt: skip
     assert killed == list(victims)
     assert run.result["steps"] >= settings.get("steps", 60_000)
@@ -120,8 +122,9 @@ def test_a_stopped_worker_is_replaced_and_the_run_goes_on(
 ) -> None:
     on_progress, stopped = killer(tmp_path / "run", victim, by=signal.SIGSTOP)
     run = training.train(
-        algorithm, "CartPole-v1", on_progress=on_progress, project=str(tmp_path), trial="run", **{**SMALL, **settings}
-    )
+        algorithm, runs.slow_cartpole(tmp_path), on_progress=on_progress, project=str(tmp_path), trial="run",
+        **{**SMALL, **settings},
+    )  # fmt: skip
     assert stopped == [victim]
     assert run.result["steps"] >= settings["steps"]
 
@@ -150,14 +153,15 @@ def test_a_simulator_whose_env_blocks_for_ever_is_named_and_replaced(
 
 
 def test_sync_over_simulators_is_exact_also_after_the_driver_was_killed(tmp_path: Path) -> None:
-    settings = {**SMALL, "simulators": 2, "steps": 10_000, "project": str(tmp_path)}
-    child = runs.start(runs.train, "ppo", "CartPole-v1", {**settings, "trial": "killed"})
+    settings, env = {**SMALL, "simulators": 2, "steps": 10_000, "project": str(tmp_path)}, runs.slow_cartpole(tmp_path)
+    child = runs.start(runs.train, "ppo", env, {**settings, "trial": "killed"})
     runs.wait_until(lambda: runs.saved_step(tmp_path / "killed"))
     runs.kill(child)
     runs.wait_until(lambda: not runs.is_worked_on(tmp_path / "killed"))  # its workers notice, and leave
     assert not (tmp_path / "killed" / "result.json").exists()
+    runs.hurry(tmp_path)
     resumed = training.resume("killed", project=str(tmp_path)).result
-    whole = training.train("ppo", "CartPole-v1", **settings, trial="whole").result
+    whole = training.train("ppo", env, **settings, trial="whole").result
     assert resumed["weights_hash"] == whole["weights_hash"]
     assert resumed["steps"] == whole["steps"]
 
@@ -172,13 +176,14 @@ def test_sync_over_simulators_is_exact_also_after_the_driver_was_killed(tmp_path
 def test_ctrl_c_lets_the_trainers_keep_what_they_have_and_says_how_to_go_on(
     tmp_path: Path, algorithm: str, settings: dict[str, Any]
 ) -> None:
-    words = ["train", algorithm, "CartPole-v1", "--trial", "stopped", "--project", str(tmp_path)]
+    env = runs.slow_cartpole(tmp_path)
+    words = ["train", algorithm, env, "--trial", "stopped", "--project", str(tmp_path)]
     given = {**SMALL, **settings, "checkpoint_seconds": 3600}
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     child = runs.start(runs.command, words, str(tmp_path / "said"))
     metrics = tmp_path / "stopped" / "metrics.jsonl"
-    runs.wait_until(lambda: metrics.exists() and metrics.read_text(), timeout_s=90)
+    runs.wait_until(lambda: metrics.exists() and metrics.read_text())
     assert child.pid is not None
     os.kill(child.pid, signal.SIGINT)
     child.join(60)
@@ -186,10 +191,11 @@ def test_ctrl_c_lets_the_trainers_keep_what_they_have_and_says_how_to_go_on(
     assert child.exitcode == 130, said
     assert "go on with: ludus resume stopped" in said
     assert 0 < runs.saved_step(tmp_path / "stopped") < given["steps"]
+    runs.hurry(tmp_path)
     resumed = training.resume("stopped", project=str(tmp_path)).result
     assert resumed["steps"] >= given["steps"]
     if algorithm == "ppo":
-        whole = training.train(algorithm, "CartPole-v1", **{**given, "project": str(tmp_path), "trial": "whole"})
+        whole = training.train(algorithm, env, **{**given, "project": str(tmp_path), "trial": "whole"})
         assert resumed["weights_hash"] == whole.result["weights_hash"]
 
 
@@ -197,7 +203,7 @@ def test_a_trainer_that_is_killed_ends_the_run_with_how_to_go_on(tmp_path: Path)
     on_progress, killed = killer(tmp_path / "run", "trainer/0")
     with pytest.raises(training.errors.TrainingError, match="ludus resume run"):
         training.train(
-            "appo", "CartPole-v1", on_progress=on_progress, project=str(tmp_path), trial="run",
+            "appo", runs.slow_cartpole(tmp_path), on_progress=on_progress, project=str(tmp_path), trial="run",
             **{**SMALL, "steps": 60_000},
         )  # fmt: skip
     assert killed

@@ -106,7 +106,7 @@ def _stop_early(algorithm: str, settings: dict[str, Any]) -> None:
 
 def test_a_run_that_was_killed_ends_with_the_weights_of_one_that_was_not(tmp_path: Path, corridor: Dataset) -> None:
     settings = small(tmp_path, corridor, "killed", checkpoint_seconds=0.02, eval_episodes=0)
-    process = runs.start(runs.train, "iql", CORRIDOR, settings)
+    process = runs.start(runs.train, "iql", CORRIDOR, settings, ends=False)
     runs.wait_until(lambda: runs.saved_step(tmp_path / "killed") > 0)
     runs.kill(process)
     assert not (tmp_path / "killed" / "result.json").exists()

@@ -174,7 +174,7 @@ def test_a_run_that_loses_a_rank_ends_soon_says_how_to_go_on_and_does(tmp_path: 
         "num_envs": 4, "num_steps": 32, "num_epochs": 1, "steps": 30_000, "seed": 3, "eval_episodes": 2, "trainers": 2,
         "checkpoint_seconds": 0.2, "project": str(tmp_path), "trial": "two",
     }  # fmt: skip
-    folder = tmp_path / "two"
+    folder, env = tmp_path / "two", runs.slow_cartpole(tmp_path)
     killed: list[float] = []
 
     def on_progress(step: int, values: dict[str, float]) -> None:
@@ -182,12 +182,13 @@ def test_a_run_that_loses_a_rank_ends_soon_says_how_to_go_on_and_does(tmp_path: 
         if not killed and both:
             os.kill(runs.pid_of(folder, f"trainer/{victim}"), signal.SIGKILL)
             killed.append(time.monotonic())
+            runs.hurry(tmp_path)
 
     with pytest.raises(TrainingError, match="ludus resume two") as caught:
-        training.train("ppo", "CartPole-v1", on_progress=on_progress, **settings)
+        training.train("ppo", env, on_progress=on_progress, **settings)
     assert time.monotonic() - killed[0] < 60
     assert f"trainer/{victim}" in str(caught.value) or "lost another" in str(caught.value)
     resumed = training.resume("two", project=str(tmp_path)).result
     assert resumed["steps"] >= 30_000
-    whole = training.train("ppo", "CartPole-v1", **{**settings, "trial": "whole"}).result
+    whole = training.train("ppo", env, **{**settings, "trial": "whole"}).result
     assert resumed["weights_hash"] == whole["weights_hash"]

@@ -64,7 +64,7 @@ def test_another_seed_has_other_weights(tmp_path: Path) -> None:
 def test_killed_at_a_random_moment_it_goes_on_to_the_same_weights(case: str, tmp_path: Path) -> None:
     """The table is in the checkpoint, with its priorities and the counts of its rate limiter."""
     algorithm, env, own = CASES[case]
-    child = runs.start(runs.train, algorithm, env, settings_of(case, tmp_path, "killed"))
+    child = runs.start(runs.train, algorithm, env, settings_of(case, tmp_path, "killed"), ends=False)
     moment = random.uniform(0.1, 0.6) * own["steps"]
     runs.wait_until(lambda: runs.saved_step(tmp_path / "killed") > moment)
     time.sleep(random.uniform(0.0, 0.03))  # somewhere between two checkpoints

@@ -38,7 +38,7 @@ def _policy(**settings: Any) -> Policy:
 
 def test_killed_it_goes_on_to_the_weights_of_a_run_that_nobody_stops(tmp_path: Path) -> None:
     settings = {**SMALL, "project": str(tmp_path)}
-    child = runs.start(runs.train, "alphazero", GAME, {**settings, "trial": "killed"})
+    child = runs.start(runs.train, "alphazero", GAME, {**settings, "trial": "killed"}, ends=False)
     runs.wait_until(lambda: runs.saved_step(tmp_path / "killed") > 500)
     runs.kill(child)
     resumed = training.resume("killed", project=str(tmp_path)).result

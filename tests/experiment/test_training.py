@@ -16,7 +16,6 @@ import torch
 from ludus import data, envs
 from ludus.data.digest import digest
 from ludus.errors import CheckpointError, ConfigError, EnvError, TrainingError
-from ludus.experiment import training as trainings
 from ludus.experiment import wiring
 from ludus.experiment.checkpoints import CheckpointStore
 from ludus.experiment.config import resolve
@@ -492,11 +491,9 @@ def test_a_device_that_is_not_there_is_reported_before_anything_is_started(
     assert not (tmp_path / "monday").exists()
 
 
-def test_a_full_disk_does_not_end_a_run_and_is_said_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.usefixtures("metrics_at_every_update")
+def test_a_full_disk_does_not_end_a_run_and_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """No file may be written to for a while, by a limit of the kernel's, which fails as a full disk does."""
-    monkeypatch.setattr(trainings, "_METRICS_EVERY_S", 0.02)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     steps: list[int] = []
 
@@ -508,12 +505,12 @@ def test_a_full_disk_does_not_end_a_run_and_is_said_once(
 
     try:
         run = runs.train(
-            "ppo", "CartPole-v1", steps=20_000, seed=1, num_envs=4, num_steps=32, num_epochs=1, threads=1,
-            eval_episodes=1, checkpoint_seconds=0.01, project=str(tmp_path), on_progress=on_progress,
+            "ppo", "CartPole-v1", steps=5_000, seed=1, num_envs=4, num_steps=32, num_epochs=1, threads=1,
+            eval_episodes=1, checkpoint_seconds=0, project=str(tmp_path), on_progress=on_progress,
         )  # fmt: skip
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert run.result["steps"] >= 20_000
+    assert run.result["steps"] >= 5_000
     written = [line["step"] for line in read_metrics(run.trial_dir)]
     assert steps[0] in written
     assert not {*steps[3:11]} & {*written}

@@ -26,6 +26,7 @@ import pytest
 import trustme
 from lying_server import LIES, LyingServer
 
+from discovery.servers import free_port
 from ludus import errors
 from ludus.gateway.actor import Actor
 from ludus.gateway.client import GameClient, GameError, Place
@@ -175,12 +176,6 @@ def refusing(refused: list[int]) -> Iterator[int]:
 
     with listening(handle) as own:
         yield own
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 # ---- Python

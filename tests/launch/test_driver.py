@@ -58,7 +58,7 @@ def test_a_worker_that_listens_ends_in_good_order_when_the_driver_is_killed(proj
 def test_a_signal_to_the_driver_drains(project: Path, number: signal.Signals, code: int) -> None:
     with driver("polite", project) as (process, pids):
         process.send_signal(number)
-        assert process.wait(10) == code
+        assert process.wait(60) == code
         assert not any(is_alive(pid) for pid in pids)
     assert (project / "polite-0").read_text() == "SIGTERM"
     assert (project / "polite-1").read_text() == "SIGTERM"
@@ -78,7 +78,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_driver_only(project: Path) -> None:
     """A terminal sends it to the whole foreground process group; the workers are asked by their driver all the same."""
     with driver("polite", project) as (process, pids):
         os.killpg(process.pid, signal.SIGINT)
-        process.wait(10)
+        process.wait(60)
         assert not any(is_alive(pid) for pid in pids)
     assert (project / "polite-0").read_text() == "SIGTERM"
 

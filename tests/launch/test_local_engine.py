@@ -58,7 +58,7 @@ def pid_of(run: Run, worker: str) -> int:
 def test_a_handle_connects_two_workers(project: Path, threads: bool) -> None:
     out = project / "answers"
     with launch.local(echo_program(str(out)), project=project, threads=threads) as run:
-        assert run.wait(30)
+        assert run.wait(60)
         assert {r.name: r.status for r in run.workers()} == {
             "echo/0": Phase.RUNNING,
             "echo/1": Phase.RUNNING,
@@ -74,7 +74,7 @@ def test_a_worker_s_warnings_are_in_the_driver_s_log_once_and_its_result_in_its_
     program = Program("staged")
     program.add("warner", Warner)
     with launch.local(program, project=project) as run:
-        assert run.wait(30)
+        assert run.wait(60)
         end = record(run, "warner/0").last_end
     assert end is not None
     assert end.result == {"score": 1.5}
@@ -134,13 +134,13 @@ def test_classes_of_a_script_travel_with_their_code(project: Path) -> None:
     program = Program("staged")
     program.add("local", Local, str(project / "out"))
     with launch.local(program, project=project) as run:
-        run.wait(30)
+        run.wait(60)
     assert (project / "out").read_text() == "done"
 
 
 def test_the_trial_folder_tells_of_the_run(project: Path) -> None:
     with launch.local(echo_program(str(project / "out")), project=project, trial="monday") as run:
-        run.wait(30)
+        run.wait(60)
         trial = json.loads((project / "monday" / "trial.json").read_text())
         assert trial["names_url"] == run.names_url
         assert (trial["experiment"], trial["trial"]) == ("staged", "monday") == (run.experiment, run.trial)
@@ -155,7 +155,7 @@ def test_the_trial_folder_tells_of_the_run(project: Path) -> None:
 def test_other_names_can_be_used(project: Path) -> None:
     program = echo_program(str(project / "out"))
     with launch.local(program, project=project, names_url=f"file://{project}/names") as run:
-        assert run.wait(30)
+        assert run.wait(60)
 
 
 def test_waiting_has_a_limit(project: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_crash_is_reported_with_its_traceback_and_the_worker_comes_back(projec
     program = Program("staged")
     program.add("once", CrashesOnce, str(project / "flag"), restarts=RestartPolicy(backoff_s=0.05))
     with launch.local(program, project=project, threads=threads, on_event=events.append) as run:
-        assert run.wait(30)
+        assert run.wait(60)
         assert record(run, "once/0").restarts == 1
     kinds = [event.kind for event in events]
     assert kinds == [EventKind.STARTED, EventKind.CRASHED, EventKind.STARTED, EventKind.ENDED]
@@ -192,7 +192,7 @@ def test_a_crash_is_reported_with_its_traceback_and_the_worker_comes_back(projec
 def test_too_many_crashes_end_the_run_and_say_why(project: Path) -> None:
     with launch.local(crashing_program(max_restarts=1, backoff_s=0.05), project=project) as run:
         with pytest.raises(errors.ProgramError) as caught:
-            run.wait(30)
+            run.wait(60)
         assert record(run, "echo/0").status is Phase.EXITED
     text = str(caught.value)
     for part in (
@@ -221,7 +221,7 @@ def test_a_constructor_that_raises_is_a_crash(project: Path) -> None:
         launch.local(program, project=project) as run,
         pytest.raises(errors.ProgramError, match=r"RuntimeError: no GPU here(.|\n)*in __init__"),
     ):
-        run.wait(30)
+        run.wait(60)
 
 
 def test_a_killed_worker_is_noticed_at_once_and_calls_go_on(project: Path) -> None:
@@ -347,7 +347,7 @@ def test_a_run_can_be_stopped_twice_and_from_its_own_events(project: Path) -> No
     program.add("echo", Echo)
     with launch.local(program, project=project, threads=True, on_event=stop_at_crash) as run:
         runs.append(run)
-        assert run.wait(30)
+        assert run.wait(60)
         run.stop()
         run.stop()
     assert [r.status for r in run.workers()] == [Phase.EXITED, Phase.EXITED]
@@ -362,7 +362,7 @@ def test_a_worker_asked_to_exit_by_the_panel_stays_away(project: Path) -> None:
         panel.request("polite/0", "exit")
         wait_until(lambda: record(run, "polite/0").status is Phase.EXITED)
         panel.request("polite/1", "exit")
-        assert run.wait(10)
+        assert run.wait(60)
         assert [r.restarts for r in run.workers()] == [0, 0]
 
 
@@ -378,7 +378,7 @@ def test_a_solver_needs_no_arguments_inside_a_worker(project: Path) -> None:
     program.add("echo", Echo)
     program.add("asks", Asks, str(project / "out"))
     with launch.local(program, project=project) as run:
-        assert run.wait(30)
+        assert run.wait(60)
     assert (project / "out").read_text() == "7"
 
 

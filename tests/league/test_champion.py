@@ -11,6 +11,7 @@ from ludus.experiment.player import open_policy
 from ludus.league import api
 from ludus.league.champion import crown, publish_champion
 from ludus.league.players import Player
+from ludus.league.view import read_view
 from ludus.models.versions.store import VersionStore
 from ludus.serving import promotion
 
@@ -30,8 +31,10 @@ def weights(folder: Path, model: str, version: int) -> list[bytes]:
 
 def test_a_champion_is_served_by_its_own_weights_and_published_once(folder: Path) -> None:
     first = publish_champion(folder)
-    _, _, snapshot = first.player.partition("main-")  # the one that won more of its few games
-    version = int(snapshot) if snapshot else VersionStore(folder / "models").latest("main")
+    view = read_view(folder / "league" / "view.json")
+    assert view is not None
+    (champion,) = [player for player in view["players"] if player["name"] == first.player]  # by luck: main or its past
+    version = VersionStore(folder / "models").latest("main") if champion["version"] is None else champion["version"]
     assert version is not None
     assert weights(folder, "policy", first.version) == weights(folder, "main", version)
     assert publish_champion(folder) == first

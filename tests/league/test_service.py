@@ -367,7 +367,8 @@ def test_nothing_that_was_answered_is_lost_by_kill_9(tmp_path: Path) -> None:
                 print(match["id"], flush=True)
     """
     acknowledged: list[str] = []
-    for wanted in (60, 150, 240):
+    for _kill in range(3):
+        wanted = len(acknowledged) + 60  # more may have come from the life before
         process = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True, env=os.environ.copy()
         )

@@ -150,6 +150,7 @@ def test_nor_does_it_where_the_run_is_spread(
             deleted_at.append(step)
             folder.rename(tmp_path / "deleted")  # at once: to a folder that is being emptied, its processes still write
             shutil.rmtree(tmp_path / "deleted")
+            runs.hurry(tmp_path)
 
     settings = {**SMALL, "steps": 6_000, **more}
     env = runs.slow_cartpole(tmp_path)

@@ -95,7 +95,11 @@ def test_what_training_leaves_is_a_model_of_its_trial(tmp_path: Path, how: str) 
     assert len(versions(run.trial_dir)) == max(1, len(before)), "opening it again publishes nothing"
 
 
-def test_what_is_learnt_since_is_the_newest_version_and_earlier_ones_stay(tmp_path: Path) -> None:
+def test_what_is_learnt_since_is_the_newest_version_and_earlier_ones_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ludus.experiment.training._METRICS_EVERY_S", 0.0)  # it is stopped after its first update
+
     def stop(_step: int, _values: dict[str, float]) -> None:
         raise KeyboardInterrupt
 
@@ -135,7 +139,7 @@ def test_what_a_script_publishes_later_stays_the_newest(tmp_path: Path, how: str
 def test_promoted_killed_resumed_served_production_is_still_there(tmp_path: Path, how: str) -> None:
     settings = {**SMALL, **SPREAD[how], "steps": 12_000, "checkpoint_seconds": 0, "project": str(tmp_path)}
     folder = tmp_path / "killed"
-    child = runs.start(runs.train, "ppo", "CartPole-v1", {**settings, "trial": "killed"})
+    child = runs.start(runs.train, "ppo", runs.slow_cartpole(tmp_path), {**settings, "trial": "killed"})
     runs.wait_until(lambda: runs.saved_step(folder) > 0)
     assert main(["promote", "killed", "--project", str(tmp_path)]) == 0
     number = VersionStore(folder / "models").tags("policy")["production"]
@@ -145,6 +149,7 @@ def test_promoted_killed_resumed_served_production_is_still_there(tmp_path: Path
     runs.kill(child)
     runs.wait_until(lambda: not runs.is_worked_on(folder))
 
+    runs.hurry(tmp_path)
     result = ludus.resume("killed", project=str(tmp_path)).result
     with served(folder) as url:
         assert played(url, "a") == number

@@ -242,7 +242,7 @@ def test_a_killed_driver_takes_its_workers_along_and_the_next_takes_the_trial_up
     pid = int((tmp_path / "pid-0").read_text())
     assert is_alive(pid)
     driver.kill()
-    driver.wait(10)
+    driver.wait(60)
     wait_until(lambda: not mentioning(str(tmp_path)) and not is_alive(pid), timeout_s=60.0)
     (tmp_path / "t" / "version").write_text("12")
     with ludus.init(tmp_path, "t") as trial:
@@ -399,7 +399,7 @@ def test_a_joined_process_whose_driver_is_killed_waits_no_longer_than_it_said(tm
     joined = start(ORPHAN, tmp_path)
     assert read_line(joined) == "joined"
     driver.kill()
-    driver.wait(10)
+    driver.wait(60)
     out, _ = finish(joined)
     ended, pushed, taken = out.splitlines()
     assert ended == "ended", "the loop over a buffer, not by an error"

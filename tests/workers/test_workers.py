@@ -91,7 +91,7 @@ class Running:
         thread.start()
         self._threads.append(thread)
         self.workers[name] = worker
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while not worker.status.is_final and not self.names.find_subtree(f"exp/t/worker/{name}"):
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -160,7 +160,7 @@ def test_reconfigure_changes_a_live_worker_and_a_refused_change_leaves_it(runnin
 
 def test_a_worker_that_finishes_is_done_and_its_name_goes(running, names):
     worker = running.add("counter/0", Counter, config={"end": 5})
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while worker.status is not WorkerStatus.DONE and time.monotonic() < deadline:
         time.sleep(0.01)
     running.stop()
@@ -174,7 +174,7 @@ def test_a_worker_that_raises_has_failed(running):
             raise RuntimeError("broken")
 
     worker = running.add("broken/0", Broken)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not worker.status.is_final and time.monotonic() < deadline:
         time.sleep(0.005)
     running.stop()
@@ -205,7 +205,7 @@ def test_control_commands_are_answered_within_50_ms_while_poll_is_busy(tmp_path)
     process = subprocess.Popen([sys.executable, "-c", BUSY, url])
     try:
         with WorkerControlPanel("exp", "t", names=names) as panel:
-            panel.connect("busy/0", timeout=20.0)
+            panel.connect("busy/0", timeout=60.0)
             taken = []
             for _ in range(30):
                 began = time.perf_counter()
@@ -213,7 +213,7 @@ def test_control_commands_are_answered_within_50_ms_while_poll_is_busy(tmp_path)
                 taken.append(time.perf_counter() - began)
             assert sorted(taken)[len(taken) // 2] < 0.05
             panel.request("busy/0", "exit")
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()
@@ -287,7 +287,7 @@ def test_the_panel_finds_a_worker_that_came_back_elsewhere(running):
         assert panel.request("counter/0", "ping")
         running.stop()
         running.add("counter/0", Counter)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             try:
                 assert panel.request("counter/0", "ping")["status"] == "running"
@@ -335,7 +335,7 @@ def test_a_service_with_run_is_done_when_run_returns_and_fails_when_it_raises(ru
 
     once = running.add("once/0", Once)
     never = running.add("never/0", Never)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not (once.status.is_final and never.status.is_final) and time.monotonic() < deadline:
         time.sleep(0.01)
     running.stop()

@@ -53,7 +53,7 @@ class TestRedisPool(ModelPoolConformance):
 
 @pytest.fixture
 def pool(server: Server, client: Any) -> Iterator[RedisPool]:
-    pool = RedisPool(server[0], prefix="tests", timeout_s=2.0)
+    pool = RedisPool(server[0], prefix="tests")
     yield pool
     pool.close()
 
