@@ -23,6 +23,7 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from discovery.servers import free_port
 from ludus import errors
 from ludus.errors import InvalidObservation
 from ludus.gateway.client import GameClient, GameError
@@ -169,12 +170,7 @@ def test_versions_are_asked_for_by_fields_and_are_in_the_reply() -> None:
 
 
 def test_two_workers_share_a_port_and_each_reaches_the_sessions_of_both(tmp_path: Path) -> None:
-    ports = []
-    for _ in range(2):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            ports.append(probe.getsockname()[1])
-    options = GatewayOptions(port=ports[0], grpc_port=ports[1], folder=tmp_path)
+    options = GatewayOptions(port=free_port(), grpc_port=free_port(), folder=tmp_path)
     workers = [GatewayThread(CountingActor, options, index=index, size=2) for index in range(2)]
     with workers[0], workers[1]:
         sessions = [next(f"s{n}" for n in range(100) if owner_of(f"s{n}", 2) == index) for index in (0, 1)]

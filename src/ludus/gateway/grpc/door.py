@@ -39,6 +39,7 @@ class GrpcDoor:
     _auth: Auth
     _metrics: StepMetrics
     _server: GrpcServer
+    _has_secret: bool
 
     def __init__(self) -> None:
         self._streams: set[_Stream] = set()
@@ -52,6 +53,7 @@ class GrpcDoor:
         """Listen. Raises `OSError` if the port is taken."""
         options = gateway.options
         self._gateway, self._auth, self._metrics = gateway, gateway.auth, gateway.metrics
+        self._has_secret = gateway.auth.has_secret
         self._idle_s = options.http.idle_s
         limits = GrpcLimits(
             max_message_bytes=options.http.max_body_bytes + _FIELDS_BYTES,
@@ -103,7 +105,7 @@ class GrpcDoor:
 
     def _refuse(self, metadata: Iterable[tuple[str, Any]]) -> Refusal | None:
         """Before a message is read: by the token. With a secret the message itself is signed."""
-        if self._auth.has_secret or self._has_token(metadata):
+        if self._has_secret or self._has_token(metadata):
             return None
         refused = self._auth.check_head({})
         assert refused is not None
@@ -126,7 +128,7 @@ class GrpcDoor:
             return answer
         answer.kind = step.kind or "stateless"
         try:
-            if self._auth.has_secret and not self._has_token(context.invocation_metadata()):
+            if self._has_secret and not self._has_token(context.invocation_metadata()):
                 refused = self._auth.check(wire.signed_fields(request, step), step)
                 if refused is not None:
                     answer(refused)

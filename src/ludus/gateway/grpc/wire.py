@@ -47,6 +47,8 @@ _KINDS: dict[int, str | None] = {STATELESS: None, START: "start", TICK: "tick", 
 _VERSION = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _MAX_NUMBER = 2**63 - 1
 _MAX_DEADLINE_MS = 600_000
+_MAX_IDS = 65536
+_ids: set[str] = set()  # recently checked
 _DETAIL_BYTES = 1500  # of a problem in metadata, which a client takes 8 KiB of
 
 
@@ -59,8 +61,8 @@ def parse_step(request: Any, kind: int | None) -> Step:
     elif request.kind and request.kind != kind:
         raise BadStep("the field kind is another than that of the method")
     word, name = _KINDS[kind], request.session
-    if name or word is not None:
-        check_id(name.encode(), "session")
+    if name not in _ids and (name or word is not None):
+        _remember_id(name)
     number = request.step if request.HasField("step") else None
     if number is not None and number > _MAX_NUMBER:
         raise BadStep(f"step {number} is not a whole number from 0 to {_MAX_NUMBER}")
@@ -78,6 +80,13 @@ def parse_step(request: Any, kind: int | None) -> Step:
             raise BadStep(f"version {show(version.encode())} is no number, tag, latest or follow")
         step.wants = {model: version}
     return step
+
+
+def _remember_id(name: str) -> None:
+    check_id(name.encode(), "session")
+    if len(_ids) >= _MAX_IDS:
+        _ids.clear()
+    _ids.add(name)
 
 
 def signed_fields(request: Any, step: Step) -> dict[bytes, bytes]:
@@ -98,7 +107,9 @@ def reply_of(outcome: Outcome) -> bytes:
     if outcome.code:
         reply = StepReply(problem=problem_of(outcome))
     else:
-        reply = StepReply(data=outcome.body, session=outcome.session, versions=outcome.versions)
+        reply = StepReply(data=outcome.body, session=outcome.session)
+        if outcome.versions:  # an empty map costs as much as the rest of the reply
+            reply.versions.update(outcome.versions)
     data: bytes = reply.SerializeToString()
     return data
 
