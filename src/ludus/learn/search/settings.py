@@ -45,7 +45,7 @@ class SearchSettings:
 
     @classmethod
     def at_play(cls, simulations: int, *, gumbel: bool = False) -> SearchSettings:
-        """Of a player that looks ahead in its games: a Gumbel root weighs values more there than in training."""
+        """Of a player that looks ahead in its games. A Gumbel root weighs values more there than in training."""
         return cls(simulations=simulations, gumbel=gumbel, sharpness=_SHARPNESS_AT_PLAY)
 
     def num_leaves(self, num_games: int) -> int:
