@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-START_WITHIN_S = 20.0
+START_WITHIN_S = 60.0
 
 
 def free_port() -> int:

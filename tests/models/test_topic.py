@@ -25,7 +25,7 @@ from ludus.models.versions.service import WeightsService
 from ludus.models.versions.store import VersionStore
 from ludus.program import Program
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def weights(value: float) -> dict[str, np.ndarray]:

@@ -29,7 +29,7 @@ def read_line(process: subprocess.Popen[str]) -> str:
     return line
 
 
-def finish(process: subprocess.Popen[str], timeout_s: float = 40.0) -> tuple[str, str]:
+def finish(process: subprocess.Popen[str], timeout_s: float = 120.0) -> tuple[str, str]:
     """What it still said. It must end well."""
     try:
         out, err = process.communicate(timeout=timeout_s)
@@ -61,7 +61,7 @@ def mentioning(text: str) -> list[int]:
     return found
 
 
-def wait_until(is_so: Callable[[], object], timeout_s: float = 20.0) -> float:
+def wait_until(is_so: Callable[[], object], timeout_s: float = 60.0) -> float:
     """Wait for something to be so; returns how long it took."""
     began = time.monotonic()
     while not is_so():

@@ -21,7 +21,7 @@ from ludus.trial import current as trials
 
 from .drivers import finish, start
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 PUBLISH = """
 import sys, ludus, numpy as np
 ludus.init(sys.argv[1], "t")
