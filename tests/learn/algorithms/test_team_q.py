@@ -144,6 +144,18 @@ def test_a_teams_value_never_falls_where_that_of_an_agent_rises() -> None:
     assert total.std() > 0.5
 
 
+def test_at_first_a_teams_value_is_about_0_where_those_of_its_agents_are_and_rises_about_as_they_do() -> None:
+    """A mixer that begins with values of its own made up by chance has to unlearn them, and targets pass them on."""
+    torch.manual_seed(1)
+    reader = TeamReader(OBS, num_agents=NUM_AGENTS, global_state=ArraySpec((54,), np.float32))
+    mixer = MonotonicMixer(reader, num_agents=NUM_AGENTS, size=32, hyper_size=64)
+    q = torch.zeros(200, NUM_AGENTS, requires_grad=True)
+    total = mixer(q, torch.randn(200, 54))
+    (slope,) = torch.autograd.grad(total.sum(), q)
+    assert float(total.detach().abs().max()) < 0.1
+    assert 0.1 < float(slope.mean()) < 2.0
+
+
 def test_what_an_agent_saw_and_did_when_it_was_gone_changes_nothing() -> None:
     """But in the global state, which may show it."""
 

@@ -131,9 +131,7 @@ class Loss(NamedTuple):
 
     value: Any  # a tensor with gradients; a number where `has_gradient`
     metrics: dict[str, Any]  # numbers, or tensors of one element
-    network: str | tuple[str, ...] = (
-        "policy"  # or of `Networks.trained`. Of several, each one's gradient is clipped alone
-    )
+    network: str | tuple[str, ...] = "policy"  # or of `Networks.trained`; of several, each gradient is clipped alone
     priority: Tensor | None = None  # of each step of the view, for a replay table: its largest is the row's
     has_gradient: bool = False  # from replay only: it is in `.grad` of the network's parameters already
 
@@ -179,7 +177,7 @@ class Algorithm(Generic[C]):
         return segment
 
     def normalised(self, networks: Networks, segment: Segment) -> Iterator[tuple[Normaliser, Nest]]:
-        """Normalisers, and what each takes in of a prepared segment"""
+        """Normalisers, and what each takes in of a prepared segment: after learning; of replay, before it."""
         if networks.policy.normaliser is not None:
             yield networks.policy.normaliser, segment.obs
 
