@@ -15,7 +15,7 @@ from ludus.telemetry.metrics_file import read_metrics
 
 
 def greedy_return(algorithm: str, game: str, folder: Path, **settings: Any) -> float:
-    """Of each player, by presets that explore all moves alike. A run is a second of one core, and has one result."""
+    """Of each player, by presets. A run is a second of one core, and has one result."""
     run = ludus.train(algorithm, game, seed=1, threads=1, project=str(folder), eval_episodes=2, **settings)
     return float(run.result["eval_return_mean"])
 
