@@ -25,7 +25,7 @@ def test_a_stopped_trainer_is_given_the_time_that_the_supervisor_gives_it(monkey
 @pytest.mark.timeout(1500)
 def test_training_and_serving_go_on_under_faults_and_leave_nothing_behind():
     # The time to progress is that of a machine with other work to do; `make chaos` holds it to 10 s.
-    words = [sys.executable, str(SCRIPT), "--seconds", "60", "--within", "120", "--json"]
+    words = [sys.executable, str(SCRIPT), "--seconds", "45", "--within", "120", "--json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=1490)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     report = json.loads(done.stdout.splitlines()[-1])
