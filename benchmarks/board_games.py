@@ -1,6 +1,6 @@
 """How strong a league's champion gets: tic-tac-toe without a loss, Connect Four after 15 minutes on two cores.
 
-    python benchmarks/board_games.py                             # both: about 25 minutes
+    python benchmarks/board_games.py                             # both: about 18 minutes
     python benchmarks/board_games.py --only connect_four --minutes 15 --json
     python benchmarks/board_games.py --only connect_four --trial trials/mine     # trains nothing, measures that one
 
