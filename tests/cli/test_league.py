@@ -101,6 +101,7 @@ def test_a_port_that_a_league_must_not_open_is_refused_when_it_goes_on_and_nothi
         ([GAME, "--decay", "0"], "decay"),
         ([GAME, "--mian", "2"], "--main"),
         ([GAME, "--algorithm", "dqn"], "replay"),
+        ([GAME, "--algorithm", "mappo"], "as one team"),
         ([GAME, "--search", "8", "--recurrent", "lstm"], "network without state"),
         (["matrix:rps", "--search", "8"], "matrix:rps has none"),
         (["openspiel:tic_tac_toe", "--rules", "psro", "--oracle", "exact"], "too large for tables"),

@@ -26,6 +26,7 @@ from ludus.league.players import Player
 from ludus.league.psro.meta_strategy import META_SOLVERS, MetaStrategy
 from ludus.league.roles import DEFAULT_RULES, RoleRules, SnapshotRule
 from ludus.league.teams import parse_teams
+from ludus.learn.algorithms import registry
 from ludus.options import option
 
 __all__ = [
@@ -269,6 +270,11 @@ def resolve(game: str, settings: Mapping[str, Any] | None = None, *, algorithm: 
     training = configs.resolve(algorithm, game, {"steps": _ENDLESS, "groups": 1, **rest})
     if training.is_replay or training.is_offline:
         raise ConfigError(f"algorithm={algorithm} learns from replay, and matches are learnt from as they are: use ppo")
+    if registry.algorithm_class(algorithm).group == "env":
+        raise ConfigError(
+            f"algorithm={algorithm} learns from all agents of an env as one team, and those of a match are opponents: "
+            "use ppo"
+        )
     if training.is_game:
         raise ConfigError(f"{game} is games that call; a league plays envs. See docs/league.md for matches of games")
     config = LeagueRunConfig(league=league, training=training)
